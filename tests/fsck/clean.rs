@@ -1,4 +1,4 @@
-//! What a store leaves is clean.
+//! fsck finds nothing wrong in what a store leaves.
 
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ fn a_torn_tail_is_worth_knowing_and_no_damage() {
         std::mem::forget(store);
     });
     let mut image = world.image();
-    // What follows the last record was begun and torn: a sector of an old lap's record, as it were.
+    // Behind the last record write a torn one, like a sector of a previous lap's record.
     let journal = &mut image.disks[1];
     let newest = (0..32u64).rev().find(|n| journal.read(8192 + n * 4096 + 8, 4) == b"FBjr").expect("records");
     let mut torn = journal.read(8192 + newest * 4096, 4096);

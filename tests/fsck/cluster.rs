@@ -1,4 +1,4 @@
-//! What the real servers leave: clean targets that agree with each other, at rest and after every server lost its power.
+//! What the real servers leave: clean targets that agree with each other, at rest and after every server lost power.
 
 use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Duration};
 
@@ -64,7 +64,7 @@ impl World {
         self.nodes.iter().for_each(|node| self.sim.power_cut(*node));
     }
 
-    /// What fsck says of each target, all servers being down.
+    /// Runs fsck on each target while all servers are down.
     fn check(&self) -> Vec<Report> {
         let check = |node: &NodeId| {
             let env = self.sim.env(*node);
@@ -103,7 +103,7 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// One step of a program that does a little of everything; names may be there or not.
+/// One step of a program that uses all kinds of calls. Names may or may not exist.
 async fn step(client: &Client, sim: &Sim, number: u64) -> ClientResult<()> {
     let who = caller();
     let name = |n: u64| format!("n{n}").into_bytes();

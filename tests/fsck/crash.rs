@@ -1,10 +1,10 @@
-//! fsck as an oracle of the store: at every point of random histories the power is cut, and what is on the disks is clean.
+//! fsck as an oracle of the store: random histories are cut at every point, and fsck must find the disks clean.
 //!
-//! The first test takes the histories that `crates/store/tests/crash_every_point.rs` compares with a model. Those of the
-//! second restart in between, write larger pieces, and commit seldom; their stores are closed while their cleaner works:
-//! a clean stop must not write a record whose data is not flushed.
+//! The first test takes the histories that `crates/store/tests/crash_every_point.rs` compares with a model. Those of
+//! the second test restart in between, write larger pieces, and commit seldom. Their stores are closed while their
+//! cleaner works, as a clean stop must not write a record whose data is not flushed.
 //!
-//! More histories: `FOREBAY_CRASH_HISTORIES=N`; one of them again: `FOREBAY_CRASH_SEED=N`.
+//! More histories: `FOREBAY_CRASH_HISTORIES=N`. One of them again: `FOREBAY_CRASH_SEED=N`.
 
 use std::{
     collections::BTreeMap,
@@ -24,17 +24,17 @@ use crate::{
     world::*,
 };
 
-/// Of so many histories one is swept: each of its points with each number of sectors.
+/// One in this many histories is swept: each of its points with each number of sectors.
 const SWEPT_EVERY: u64 = 50;
-/// Of so many seeds one has a history with restarts.
+/// One in this many seeds has a history with restarts.
 const RESTARTED_EVERY: usize = 11;
 
-/// So few slabs that a freed one is opened again soon.
+/// Few slabs, so that a freed one is opened again soon.
 fn format_options() -> FormatOptions {
     FormatOptions { data_bytes: (64 << 10) + 15 * (128 << 10), journal_bytes: 72 << 10, ..tiny() }
 }
 
-/// Every other history commits seldom: then much dies, and slabs are emptied, by changes that are not committed.
+/// Every other history commits seldom. Then many slabs are emptied by changes that are not committed.
 fn open_options(seed: u64) -> OpenOptions {
     let commit_interval = Duration::from_micros(if seed.is_multiple_of(2) { 700 } else { 100_000 });
     OpenOptions { commit_interval, cache_bytes: Some(64 << 10), ..OpenOptions::default() }
@@ -55,7 +55,7 @@ async fn operate(sim: &Sim, store: &Store) {
             }
             6 => delete(store, &[&b"\x20"[..], &sim.random_below(50).to_be_bytes()].concat()).await,
             _ => {
-                // Some span several blocks: pieces cut from these begin in the middle of their run.
+                // Some writes span several blocks: pieces cut from these begin in the middle of their run.
                 let length = 1 + sim.random_below(if sim.chance(0.2) { 90_000 } else { 18_000 }) as usize;
                 write(store, object, offset, length, sequence).await.unwrap();
             }
@@ -69,7 +69,7 @@ async fn operate(sim: &Sim, store: &Store) {
     }
 }
 
-/// Histories of one to three lives: several incarnations, torn tails and slabs left half full.
+/// Records a history of one to three runs of the store: several incarnations, torn tails, and slabs left half full.
 fn record_lives(seed: u64) -> (CrashRecorder, BTreeMap<String, Vec<u8>>, Vec<StoreStats>) {
     let world = World::new(seed);
     let env = world.env();
@@ -93,7 +93,7 @@ fn record_lives(seed: u64) -> (CrashRecorder, BTreeMap<String, Vec<u8>>, Vec<Sto
     (world.sim.crash_images(world.node, &DISKS), world.sim.files(world.node), stats)
 }
 
-/// Returns at how many crashes the journal's tail was torn.
+/// Checks every point. Returns the number of crashes that tore the journal's tail.
 fn check_every_point(
     recorder: &mut CrashRecorder,
     files: &BTreeMap<String, Vec<u8>>,

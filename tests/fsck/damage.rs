@@ -1,4 +1,4 @@
-//! Each kind of damage is found, and told as what it is.
+//! Each kind of damage is found and reported as such.
 
 use forebay_env::sim::{DiskImage, Fault};
 use forebay_fsck::{Kind, Severity, check_cluster};
@@ -6,7 +6,7 @@ use forebay_proto::{crc::crc64, limits::BLOCK_BYTES};
 
 use crate::{common::*, world::*};
 
-/// Where the target's device has its slab 0.
+/// Device offset of slab 0.
 const FIRST_SLAB: u64 = 64 << 10;
 const SLAB: u64 = 128 << 10;
 
@@ -20,7 +20,7 @@ pub fn sectors(disk: &DiskImage, magic: &[u8]) -> Vec<u64> {
     (0..disk.bytes() / 4096).map(|n| n * 4096).filter(|at| disk.read(*at, magic.len()) == magic).collect()
 }
 
-/// Offsets where pages of this kind begin, of any alignment.
+/// Offsets of pages of this kind, at any alignment.
 fn pages(disk: &DiskImage, kind: u8) -> Vec<u64> {
     let bytes = disk.read(0, disk.bytes() as usize);
     (0..bytes.len() - 8)
@@ -113,7 +113,7 @@ fn a_durable_record_that_rots_is_corruption() {
     let image = world.image();
     let at: Vec<u64> = (2..64).map(|n| n * 4096).filter(|at| image.disks[1].read(at + 8, 4) == b"FBjr").collect();
     assert!(at.len() > 4);
-    // Nobody names the last one durable: without it the journal is a little shorter, as after a crash.
+    // No record attests the last one: without it the journal is just shorter, as after a crash.
     for at in &at[..at.len() - 1] {
         let mut image = image.clone();
         flip(&mut image.disks[1], at + 200);
@@ -134,7 +134,7 @@ fn every_kind_of_page_that_rots_is_found() {
             world.set_image(&image);
             found += world.check(STORE).count_of(Kind::Page);
         }
-        // Old checkpoints' pages are garbage; the last one's are not.
+        // Pages of old checkpoints are garbage; those of the last one are not.
         assert!(found >= 1, "kind {kind}");
     }
 }
@@ -185,7 +185,7 @@ fn a_rotten_slab_header_under_living_data_is_found() {
 
 #[test]
 fn a_lost_slab_with_older_valid_content_is_found() {
-    // Row 12 of the faults: the device lost all writes to a slab since an older opening; all sums there are right.
+    // Row 12 of the faults: the device lost all writes to a slab since an earlier epoch. All sums in it are right.
     let world = World::new(13);
     let mut old = None;
     world.filled(&tiny(), &quick(), async |store| {
@@ -224,7 +224,7 @@ fn a_misdirected_write_of_a_valid_block_is_found() {
 fn a_checkpoint_that_miscounts_its_slabs_is_found() {
     let world = ost(15);
     let image = world.image();
-    // The anchor lists the snapshot's piece; with another live weight in it, and right sums all the way up.
+    // The anchor lists the snapshot's piece. Change the live bytes in it, and make all sums right.
     let mut image = image;
     let seq = |slot: u64| u64::from_le_bytes(image.disks[1].read(slot * 4096 + 40, 8).try_into().unwrap());
     let anchor = if seq(1) > seq(0) { 4096 } else { 0 };

@@ -1,7 +1,9 @@
-//! Stores whose journal is lost (FAULTS 2): clean ones, and crashed at any write; rebuilt from what their slabs hold.
+//! Stores whose journal is lost (FAULTS 2): clean ones, and ones that crashed at any write. They are rebuilt from their
+//! slabs.
 //!
-//! Oracle: no byte is older than what had been committed when the journal was lost: each is what some state from then on has
-//! there, or, where nothing was there and a later write was torn within the object, listed and unreadable. Of a store that was stopped cleanly all is as it was, rows too.
+//! Oracle: no byte is older than what was committed when the journal was lost. Each byte is what some state from then
+//! on has there. Exception: bytes that did not exist then, and whose later write was torn within the object, are listed
+//! and unreadable. A store that was stopped cleanly is as it was, rows included.
 
 use std::{ops::Range, time::Duration};
 
@@ -17,14 +19,14 @@ use crate::{
 };
 
 const HISTORIES: u64 = 24;
-/// Of the points of a history one in so many.
+/// One in this many points of a history is tested.
 const EVERY: usize = 7;
 
 fn store_only() -> RepairOptions {
     RepairOptions { check: STORE, ..RepairOptions::default() }
 }
 
-/// A machine with the data of a crashed store, and nothing or zeros for a journal.
+/// A machine with the data of a crashed store, and with a missing or blank journal.
 fn without_journal(history: &History, data: DiskImage, missing: bool) -> World {
     let world = World::new(history.seed);
     world.sim.set_files(world.node, history.files.clone());
@@ -46,7 +48,7 @@ fn rebuilt(world: &World, what: &str) -> Report {
     report
 }
 
-/// What the rebuild lists as bytes that cannot be read.
+/// The bytes that the rebuild lists as unreadable.
 fn unreadable(report: &Report) -> Vec<(Fid, Range<u64>)> {
     let listed =
         report.findings.iter().filter(|f| f.kind == Kind::MayBeMissing && f.what.contains("reads of them fail"));
@@ -59,7 +61,7 @@ fn unreadable(report: &Report) -> Vec<(Fid, Range<u64>)> {
     listed.map(range).collect()
 }
 
-/// Panics unless all that is wrong is what the rebuild listed.
+/// Panics if anything is wrong besides what the rebuild listed.
 fn assert_only_listed(after: &Report, rebuilt: &Report, what: &str) {
     let text = after.to_text(Severity::Info);
     if unreadable(rebuilt).is_empty() {
@@ -69,8 +71,8 @@ fn assert_only_listed(after: &Report, rebuilt: &Report, what: &str) {
     assert_eq!(after.count(Severity::Error), after.count_of(Kind::Data), "{what}: {text}");
 }
 
-/// Each byte is what some state from `committed` on has there. Those that the rebuild listed as unreadable cannot be read, and nothing
-/// was there when it was committed.
+/// Each byte is what some state from `committed` on has there. Bytes that the rebuild listed as unreadable cannot be
+/// read, and did not exist in the committed state.
 async fn is_not_older(store: &Store, states: &[State], committed: usize, rebuilt: &Report, what: &str) {
     let unreadable = unreadable(rebuilt);
     for object in 0..states[0].objects.len() {
@@ -109,7 +111,7 @@ fn synced_data_is_all_there_wherever_the_target_was_when_it_lost_its_journal() {
             let committed = history.committed_at(point) as usize;
             world.open(async |store| {
                 is_not_older(store, &history.states, committed, &report, &what).await;
-                // It goes on as any other.
+                // The store continues like any other.
                 write(store, fid(3), 100, 9000, 1 << 60).await.unwrap();
                 store.sync().await.unwrap();
             });
@@ -198,7 +200,7 @@ fn a_rebuild_cut_off_anywhere_can_begin_again() {
 
 #[test]
 fn nothing_is_rebuilt_that_is_not_lost_or_cannot_be() {
-    // Its own journal is there.
+    // A target that still has its journal.
     let world = ost(1);
     let before = world.image();
     assert_clean(&world.repair(false).unwrap(), "whole");
@@ -208,14 +210,14 @@ fn nothing_is_rebuilt_that_is_not_lost_or_cannot_be() {
     let error = world.repair(false).unwrap_err();
     assert!(error.kind == FsckErrorKind::CannotRepair && error.message.contains("the MDT's directory"), "{error}");
     assert!(world.image().disks[0] == before.disks[0] && world.image().files == before.files);
-    // Another target's journal lies in its place.
+    // Another target's journal is in its place.
     world.sim.set_disk_image(world.node, DISKS[1], ost(2).image().disks[1].clone());
     let error = world.check(ALL);
     assert!(error.count_of(Kind::WrongDevice) > 0 && error.count_of(Kind::JournalLost) == 0);
     let theirs = world.image().disks[1].clone();
     drop(world.repair(false));
     assert!(world.image().disks[1] == theirs, "another target's journal was written over");
-    // Names are nowhere but in the journal.
+    // An MDT: its names are only in the journal.
     let world = World::new(3);
     let mdt = FormatOptions { target: TargetId::mdt(0), ..tiny() };
     world.filled(&mdt, &quick(), async |_| {});

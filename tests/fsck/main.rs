@@ -1,6 +1,6 @@
-//! fsck over stores that the real store made: clean ones, damaged ones, crashed ones, mutated ones.
+//! fsck on stores that the real store made: clean, damaged, crashed and mutated ones.
 //!
-//! The store is the witness of fsck and fsck that of the store: they share no code.
+//! The store and fsck check each other: they share no code.
 
 #[path = "../../crates/store/tests/common/mod.rs"]
 mod common;

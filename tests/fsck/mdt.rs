@@ -1,4 +1,4 @@
-//! An MDT's rows, made by hand from docs/format-mdt.md: a small tree is clean, and each thing wrong in it is told.
+//! An MDT's rows, made by hand from docs/format-mdt.md: a small tree is clean, and each error in it is reported.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn row(kind: u8, fid: Fid) -> Vec<u8> {
     [&[kind][..], &fid.to_key()].concat()
 }
 
-/// An inode of user 0 without any unusual field but these.
+/// An inode of user 0 that has no optional fields but these.
 fn inode(mode: u16, nlink: Option<u64>, more: u16, body: &[u8]) -> Vec<u8> {
     let fields = u16::from(nlink.is_some()) | more;
     let mut out = vec![1];
@@ -77,7 +77,7 @@ fn add_name(rows: &mut Rows, parent: Fid, name: &str, fid: Fid, file_type: u8) {
     rows.insert(name_key(parent, name, 0), name_value(fid, file_type, name));
 }
 
-/// `/a` (a file), `/d` with `/d/b` and `/d/c` (one file, two names), an open file without a name, a session.
+/// `/a` (a file), `/d` with `/d/b` and `/d/c` (one file with two names), an open file without a name, and a session.
 pub fn tree() -> Rows {
     let mut rows = Rows::new();
     rows.insert(vec![0x20], [&[1][..], &SECRET.to_le_bytes()].concat());
@@ -219,7 +219,7 @@ fn orphans_handles_and_logs_that_disagree_are_told() {
     });
 }
 
-/// A file with one component on OST 1, in objects that are called otherwise.
+/// A file with one component on OST 1, whose objects have the fid `objects`.
 fn with_objects_of(objects: Fid) -> Vec<u8> {
     let mut body = vec![1, 0, 1];
     varint(&mut body, objects.high);
@@ -239,7 +239,7 @@ fn objects_that_are_called_otherwise_need_a_row_that_says_so() {
     let report = check(|rows| {
         rows.insert(row(0x21, at(1)), with_objects_of(at(8)));
         owner(rows, at(8), at(1));
-        // Its own name is free by now: what was called so is to be destroyed.
+        // The file's own fid is free by now: its former objects are in the destroy log.
         rows.insert([&[0x27][..], &1u32.to_be_bytes(), &at(1).to_key()].concat(), vec![1]);
     });
     assert_clean(&report, "exchanged");
@@ -274,7 +274,8 @@ fn rows_that_cannot_be_understood_are_told() {
 
 #[test]
 fn collisions_of_a_hash_are_followed() {
-    // Two names cannot be made to collide by hand; a head without a name and a count that is right can.
+    // Two names with the same hash cannot be found by hand. A head row without a name and with the right count can be
+    // made.
     let report = check(|rows| {
         let value = rows.remove(&name_key(Fid::ROOT, "a", 0)).unwrap();
         rows.insert(name_key(Fid::ROOT, "a", 0), vec![1, 0x30, 2]);

@@ -1,4 +1,4 @@
-//! What repair mends stays mended, is used by the store, and can be cut off anywhere.
+//! What repair fixes stays fixed and is used by the store, and a repair can be interrupted anywhere.
 
 use forebay_env::sim::TearChoice;
 use forebay_fsck::{FsckErrorKind, Kind, Severity, exit};
@@ -108,7 +108,7 @@ fn a_repair_cut_off_at_any_write_can_begin_again() {
             assert_eq!(generation, 2, "{what}");
         }
     }
-    // With the identity replaced it is the new generation, whole.
+    // Once the identity is replaced, the target has the new generation in full.
     let last = Image {
         files: recorded.sim.files(recorded.node),
         disks: crashes.image(crashes.points() - 1, TearChoice::AllLost),

@@ -1,4 +1,4 @@
-//! A target in two copies: fsck looks at both, tells what only one of them has wrong, and repairs both.
+//! A mirrored target: fsck checks both copies, reports damage of only one of them, and repairs both.
 
 use forebay_env::{
     Env,
@@ -12,7 +12,7 @@ use crate::{
     world::*,
 };
 
-/// An OST of a few objects, in two copies, stopped cleanly.
+/// A mirrored OST with a few objects, stopped cleanly.
 fn filled(seed: u64) -> (Sim, NodeId) {
     let sim = Sim::new(seed);
     let node = sim.add_node("target");

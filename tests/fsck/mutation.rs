@@ -1,6 +1,6 @@
-//! Whatever happens to a target's bytes, fsck ends in good time, does not panic, and tells damage or finds none.
+//! Whatever bytes a target has, fsck ends in a reasonable time, does not panic, and reports damage or finds none.
 //!
-//! More of them: `FOREBAY_FSCK_MUTATIONS=N`; one seed again: `FOREBAY_FSCK_SEED=N`.
+//! More runs: `FOREBAY_FSCK_MUTATIONS=N`. One seed again: `FOREBAY_FSCK_SEED=N`.
 
 use forebay_env::sim::{DiskImage, Sim};
 use forebay_fsck::Report;
@@ -12,8 +12,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Flips, overwrites, moves, cuts; where a structure carries its own sum, half of the time the sum is set right again, so
-/// that decoders behind it meet wild fields.
+/// Flips bits, overwrites, moves and cuts. Where a structure has its own sum, half of the time the sum is made right
+/// again, so that the decoders behind it get random fields.
 fn mutate(sim: &Sim, image: &mut Image, interesting: &[Vec<u64>]) {
     for _ in 0..=sim.random_below(4) {
         match sim.random_below(20) {
@@ -76,7 +76,7 @@ fn mutate_disk(sim: &Sim, disk: &mut DiskImage, interesting: &[u64]) {
     };
     let at = pick();
     match sim.random_below(6) {
-        // Splice: sectors from elsewhere.
+        // Splice: sectors from another offset.
         0 => {
             let (from, count) = (pick(), 1 + sim.random_below(4));
             let count = count.min((disk.bytes() - at.max(from)) / 4096);
@@ -87,7 +87,7 @@ fn mutate_disk(sim: &Sim, disk: &mut DiskImage, interesting: &[u64]) {
         _ => {
             let mut sector = disk.read(at, 4096);
             for _ in 0..=sim.random_below(5) {
-                // Most structure lies at a sector's beginning.
+                // Most structures begin at a sector's start.
                 let byte = if sim.chance(0.8) { sim.random_below(256) } else { sim.random_below(4096) } as usize;
                 sector[byte] = wild(sim, sector[byte]);
             }
@@ -99,7 +99,7 @@ fn mutate_disk(sim: &Sim, disk: &mut DiskImage, interesting: &[u64]) {
     }
 }
 
-/// Sets the sum of what the sector seems to be right again.
+/// Makes the sum right again for the structure that the sector seems to be.
 fn reseal(disk: &DiskImage, at: u64, sector: &mut [u8]) {
     let put = |sector: &mut [u8], at: usize, sum: u64| sector[at..at + 8].copy_from_slice(&sum.to_le_bytes());
     if sector[8..16] == *b"FBanchor" {
@@ -123,7 +123,7 @@ fn reseal(disk: &DiskImage, at: u64, sector: &mut [u8]) {
     }
 }
 
-/// Where structures begin.
+/// Offsets where structures begin.
 fn interesting(disk: &DiskImage) -> Vec<u64> {
     let starts = |at: &u64| {
         let head = disk.read(*at, 24);
@@ -132,7 +132,7 @@ fn interesting(disk: &DiskImage) -> Vec<u64> {
     (0..disk.bytes() / 4096).map(|n| n * 4096).filter(starts).collect()
 }
 
-/// The journal holds much that no checkpoint does, the slabs some of everything.
+/// The journal has many changes that no checkpoint has, and the slabs have some of everything.
 fn base(seed: u64) -> World {
     let world = ost(seed);
     world.open(async |store| {

@@ -1,7 +1,7 @@
-//! An OST that suffers two losses at once, repaired with what its MDT knows, and served again.
+//! An OST that suffers two losses at once, is repaired with what its MDT knows, and is served again.
 //!
-//! Oracle: the bytes that were synced. Whoever reads them gets them, or an error, or the list of the repair and of the checks after it
-//! names the file and where. Zeros or older bytes that nothing names are a failure.
+//! Oracle: the synced bytes. A reader gets them or an error, or the list of the repair and of the later checks names
+//! the file and the location. Zeros or older bytes that no list names are a failure.
 
 use std::{collections::BTreeMap, ops::Range, rc::Rc, time::Duration};
 
@@ -28,13 +28,13 @@ use crate::{common::stamp, world::Image};
 const DIR: &str = "target";
 const CLUSTER: Uuid = Uuid([5; 16]);
 const MDT: usize = 0;
-/// The OST that is hurt.
+/// The damaged OST.
 const HURT: usize = 1;
 const TARGETS: [TargetId; 3] = [TargetId::mdt(0), TargetId::ost(0), TargetId::ost(1)];
 const PIECE: usize = 64 << 10;
-/// After this much time a read has not come: its OST is away.
+/// A read that takes longer than this has failed: its OST is down.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Seeds of each pair of losses.
+/// Number of seeds for each pair of losses.
 const SEEDS: u64 = 4;
 
 fn address(target: TargetId) -> Address {
@@ -75,12 +75,12 @@ struct Cluster {
     nodes: Vec<NodeId>,
 }
 
-/// What a file holds, as far as it was synced.
+/// The synced contents of a file.
 struct Synced {
-    /// Of its objects.
+    /// The fid of its objects.
     fid: Fid,
     bytes: Vec<u8>,
-    /// All of it lies on the OST that is hurt.
+    /// All of it is on the damaged OST.
     one_object: bool,
 }
 
@@ -108,7 +108,7 @@ impl Cluster {
         cluster
     }
 
-    /// Of these targets.
+    /// A cluster with these targets.
     fn of(seed: u64, images: &[Image]) -> Self {
         let cluster = Self::new(seed);
         for (node, image) in cluster.nodes.iter().zip(images) {
@@ -148,7 +148,7 @@ impl Cluster {
         Client::mount(&env, MountOptions::new(vec![address(TARGETS[MDT])])).await.unwrap()
     }
 
-    /// All that is in the journal goes into a checkpoint.
+    /// Writes a checkpoint that has everything in the journal.
     fn checkpoint(&self, target: usize) {
         let env = self.sim.env(self.nodes[target]);
         self.sim.block_on(async {
@@ -163,7 +163,7 @@ fn content(number: u64, round: u64, range: Range<u64>) -> Vec<u8> {
     range.map(|at| stamp(Fid { high: 7, low: number }, at, round)).collect()
 }
 
-/// A program that makes files of each kind, in two rounds.
+/// A program that makes files of each kind in two rounds.
 struct Program<'a> {
     client: &'a Client,
     files: Files,
@@ -238,7 +238,7 @@ impl Program<'_> {
     }
 }
 
-/// What a cluster left that was used: what was synced, its targets, and an older copy of the OST that is hurt.
+/// What a used cluster left: the synced files, its targets, and an older copy of the damaged OST.
 struct Left {
     files: Files,
     images: Vec<Image>,
@@ -271,7 +271,7 @@ fn used(seed: u64) -> Left {
         std::mem::forget(program.open);
         files
     });
-    // All that was read of the MDT's is committed.
+    // Wait until everything that was read from the MDT is committed.
     cluster.sim.run_for(Duration::from_secs(1));
     cluster.stop();
     let images = (0..TARGETS.len()).map(|target| cluster.image(target)).collect();
@@ -294,7 +294,7 @@ fn flip(disk: &mut DiskImage, at: u64) {
     disk.write(at, &[byte ^ 0x10]);
 }
 
-/// Rots what begins in some sectors of the data device.
+/// Flips bits in some of the sectors of the data device that `is_one` selects.
 fn rot(sim: &Sim, disk: &mut DiskImage, is_one: impl Fn(&[u8]) -> bool, within: u64, one_in: u64) {
     for at in (0..disk.bytes() / 4096).map(|n| n * 4096) {
         if !is_one(&disk.read(at, 4096)) || sim.random_below(one_in) != 0 {
@@ -325,14 +325,14 @@ impl Loss {
     }
 }
 
-/// What was said of the OST that is hurt: by its repair, by the check after it, and by the comparison with the MDT.
+/// What was reported about the damaged OST: by its repair, by the check after it, and by the comparison with the MDT.
 struct Told {
     reports: Vec<Report>,
     refused: Option<String>,
 }
 
 impl Told {
-    /// Whether it names these bytes of the object; of one that is striped, any of it.
+    /// True if a report names these bytes of the object. For a striped file any bytes of it count.
     fn names(&self, file: &Synced, range: &Range<u64>) -> bool {
         let of_object = |finding: &&Finding| match &finding.place {
             Place::Row(key) => finding.kind != Kind::UnknownOst && key.get(1..17) == Some(&file.fid.to_key()[..]),
@@ -350,7 +350,7 @@ impl Told {
         findings.any(covers)
     }
 
-    /// Whether it lists a run of which nothing can be read, or says that the target may be an older copy.
+    /// True if a report lists an unreadable run, or says that the target may be an older copy.
     fn has_lost_a_run(&self) -> bool {
         let mut findings = self.reports.iter().flat_map(|report| &report.findings);
         findings.any(|finding| finding.kind == Kind::MayBeMissing && !matches!(finding.place, Place::Row(_)))
@@ -362,7 +362,7 @@ impl Told {
     }
 }
 
-/// Repairs the OST, as `forebay fsck --repair` does, and checks it twice.
+/// Repairs the OST like `forebay fsck --repair`, and checks it twice.
 fn mend(cluster: &Cluster, mdt: &Image, what: &str) -> Told {
     let node = cluster.nodes[HURT];
     cluster.put(node, "mdt", mdt);
@@ -391,13 +391,13 @@ fn mend(cluster: &Cluster, mdt: &Image, what: &str) -> Told {
     told
 }
 
-/// What reads found, piece by piece.
+/// Results of the reads, piece by piece.
 #[derive(Default)]
 struct Tally {
     right: u64,
     errors: u64,
     listed: u64,
-    /// Of a run that cannot be read, and is listed without the names of its files.
+    /// In an unreadable run that is listed without the names of its files.
     unnamed: u64,
     refused: u64,
     silent: Vec<String>,
@@ -418,7 +418,7 @@ fn read_all(cluster: &Cluster, left: &Left, told: &Told, tally: &mut Tally, what
         let env = cluster.sim.env(cluster.sim.add_node("reader"));
         let client = Client::mount(&env, MountOptions::new(vec![address(TARGETS[MDT])])).await.unwrap();
         for (path, file) in &left.files {
-            // An OST that stopped for damage is one that is away.
+            // An OST that stopped because of damage counts as down.
             let open = env.timeout(PATIENCE, client.open_path(&caller(), path, OpenMode::READ)).await;
             let Ok(Ok(open)) = open else {
                 tally.errors += 1;
@@ -459,7 +459,7 @@ fn suffer(seed: u64, losses: &[Loss]) -> Tally {
     let cluster = Cluster::of(seed + 1000, &images);
     let what = format!("seed {seed}, {losses:?}");
     let told = mend(&cluster, &images[MDT], &what);
-    // The repair ran on another machine's disks than the MDT's own.
+    // The repair ran on disks of another machine than the MDT's.
     let served = Cluster::of(seed + 2000, &[images[MDT].clone(), cluster.image(HURT), images[2].clone()]);
     let mut tally = Tally::default();
     read_all(&served, &left, &told, &mut tally, &what);

@@ -1,4 +1,4 @@
-//! Simulated disks with a store on them, fsck over them, and rows as the servers write them.
+//! Simulated disks with a store on them, fsck for them, and rows as the servers write them.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use forebay_store::{FormatOptions, OpenOptions, Store};
 
 use crate::common::{DIR, DISKS, quick, tiny};
 
-/// Everything is read.
+/// Check everything.
 pub const ALL: CheckOptions = CheckOptions { verify_data: true, rows: true };
-/// Everything but what rows of servers mean.
+/// Check everything but the contents of the servers' rows.
 pub const STORE: CheckOptions = CheckOptions { verify_data: true, rows: false };
 
 /// A machine with one target.
@@ -51,7 +51,7 @@ impl World {
             fill(&store).await;
             store.close().await.unwrap();
         });
-        // The last tasks let go of the lock.
+        // Wait until the last tasks have released the lock.
         self.sim.run_for(std::time::Duration::from_millis(1));
     }
 
@@ -81,7 +81,7 @@ impl World {
         self.sim.block_on(forebay_fsck::repair(&env, DIR, RepairOptions { check: ALL, remove_leaks, mdt: None }))
     }
 
-    /// Opens the store as a server would, and uses it.
+    /// Opens the store like a server, and uses it.
     pub fn open<T>(&self, with: impl AsyncFnOnce(&Store) -> T) -> T {
         let env = self.env();
         let result = self.sim.block_on(async {
@@ -95,7 +95,7 @@ impl World {
     }
 }
 
-/// A small OST of a few objects, as its server leaves them.
+/// A small OST with a few objects, as its server leaves them.
 pub fn ost(seed: u64) -> World {
     let world = World::new(seed);
     world.filled(&tiny(), &quick(), async |store| {
@@ -110,7 +110,7 @@ pub fn ost(seed: u64) -> World {
     world
 }
 
-/// Puts one row.
+/// Writes one row.
 pub async fn put(store: &Store, key: &[u8], value: impl Into<Bytes>) {
     store.prefetch(&[key]).await.unwrap();
     let mut txn = store.begin();
@@ -130,13 +130,13 @@ pub fn object_key(fid: Fid) -> Vec<u8> {
     [&[0x80][..], &fid.to_key()].concat()
 }
 
-/// The row of an object of an OST.
+/// The row of an OST's object.
 pub fn object(object_bytes: u64, transno: u64) -> Vec<u8> {
     let words = [object_bytes, object_bytes, 0, 0, 0, 5, transno];
     [vec![2], words.iter().flat_map(|word| word.to_le_bytes()).collect(), vec![0]].concat()
 }
 
-/// The row of a session of this generation.
+/// The row of a session that began in this generation.
 pub fn session(generation: u32) -> Vec<u8> {
     let mut body = vec![9; 16];
     body.extend(b"\x04\0\0\0test");
@@ -145,12 +145,12 @@ pub fn session(generation: u32) -> Vec<u8> {
     [&[1][..], &(body.len() as u32).to_le_bytes(), &body].concat()
 }
 
-/// Panics with the report unless nothing is wrong.
+/// Panics with the report if anything is wrong.
 pub fn assert_clean(report: &Report, what: &str) {
     assert!(report.is_clean(), "{what}:\n{}", report.to_text(Severity::Info));
 }
 
-/// Panics unless this kind of damage is told, as an error.
+/// Panics if this kind of damage is not reported as an error.
 pub fn assert_finds(report: &Report, kind: Kind, what: &str) {
     let found = report.findings.iter().any(|finding| finding.kind == kind && finding.severity == Severity::Error);
     assert!(found, "{what}: no {kind} in\n{}", report.to_text(Severity::Info));

@@ -1,4 +1,5 @@
-//! The house keeps its shape: arrows between crates point one way, and the door to the world is the only one.
+//! Checks the structure of the code: dependencies between crates point one way, and `env` is the only door to the
+//! world.
 
 #![allow(clippy::disallowed_methods)] // it reads the house's own sources, as a user's program would
 
@@ -8,7 +9,7 @@ use std::{
     process::Command,
 };
 
-/// Who may depend on whom (ARCHITECTURE.md, "The house").
+/// The allowed dependencies of each crate (ARCHITECTURE.md, "The house").
 const ARROWS: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("env", &["proto"]),
@@ -23,13 +24,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("history", &[]),
 ];
 
-/// On top: they may depend on everything, and nothing on them.
+/// The top: these may depend on everything, and nothing may depend on them.
 const TOP: &[&str] = &["cli", "sim", "tests", "xtask"];
 
-/// Files and folders that switch a disallowed list off, in a line that says why.
+/// Files and folders that switch off a list of disallowed items, in a line that says why.
 const EXEMPT: &[&str] = &[
     "crates/env/src/real/mod.rs",
-    // /proc, mount(2), threads that a notification of the kernel blocks, and the kernel's points in time.
+    // /proc, mount(2), threads that a notification of the kernel blocks, and the kernel's clocks.
     "crates/fuse/src/below.rs",
     "crates/fuse/src/caller.rs",
     "crates/fuse/src/convert.rs",
@@ -47,7 +48,7 @@ const EXEMPT: &[&str] = &[
     "crates/cli/src/bench/mod.rs",
     "crates/cli/src/demo/mod.rs",
     "crates/cli/src/layout/mod.rs",
-    // Commands that look after this machine's processes, mounts and directories.
+    // Commands that manage this machine's processes, mounts and directories.
     "crates/cli/src/cluster.rs",
     "crates/cli/src/fresh.rs",
     "crates/cli/src/hides.rs",

@@ -1,1 +1,1 @@
-//! What the whole-system tests share. The tests themselves lie in the folders beside `src`.
+//! Shared code of the whole-system tests. The tests are in the folders beside `src`.

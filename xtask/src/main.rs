@@ -1,9 +1,10 @@
-//! Chores of the project; `cargo run --release -p xtask -- --help` names them.
+//! Chores of the project. `cargo run --release -p xtask -- --help` lists them.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "../../crates/cli/src/command_tree.rs"]
 mod command_tree;
 mod crashes;
+mod develop;
 mod differential;
 mod every_command;
 mod figures;
@@ -18,10 +19,14 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser};
 
-/// Chores of the project: figures, long suites, crashes
+/// Chores of the project: daily checks, figures, long suites, crashes
 #[derive(Parser)]
 #[command(name = "xtask", bin_name = "cargo run --release -p xtask --")]
 enum Task {
+    Check(develop::Check),
+    Test(develop::Test),
+    Seed(develop::Seed),
+    Bless(develop::Bless),
     Figures(figures::Plan),
     Suites(suites::Plan),
     Histories(histories::Plan),
@@ -50,6 +55,10 @@ struct Words {
 
 fn main() -> ExitCode {
     let done = match Task::parse() {
+        Task::Check(plan) => develop::check(&plan),
+        Task::Test(plan) => develop::test(&plan),
+        Task::Seed(plan) => develop::seed(&plan),
+        Task::Bless(plan) => develop::bless(&plan),
         Task::Figures(plan) => figures::run(&plan),
         Task::Suites(plan) => suites::run(&plan),
         Task::Histories(plan) => histories::run(&plan),

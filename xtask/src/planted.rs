@@ -1,8 +1,8 @@
-//! `xtask planted`: breaks the program on purpose, one bug after another, and sees which test notices.
+//! `xtask planted`: plants one bug after another in the program, and finds the test that notices it.
 //!
-//! Tests are built once, with the feature `planted` of crate `forebay-env`, in a directory of their own. Each bug is run
-//! against the tests that stand near it and then those further away, until the first failure. Without any bug all of them
-//! have to pass first, or a failure would say nothing.
+//! Tests are built once, with the feature `planted` of crate `forebay-env`, in a separate directory. For each bug the
+//! nearest tests run first, then those further away, until the first failure. Without any bug all of them must pass
+//! first; otherwise a failure would prove nothing.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +19,11 @@ use serde_json::Value;
 
 use crate::figures::{Outcome, forebay::root};
 
-/// A program of tests that has not ended after this hangs, which nobody could overlook. The longest, disasters, takes 404 s on two
-/// processors that are otherwise idle.
-const PATIENCE: Duration = Duration::from_secs(1200);
+/// A test program that runs longer than this hangs, which counts as noticed. The longest, disasters, takes 404 s on two
+/// otherwise idle processors.
+const TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// Packages whose tests are run.
+/// Packages whose tests run.
 const PACKAGES: [&str; 10] = [
     "forebay-env",
     "forebay-store",
@@ -37,7 +37,7 @@ const PACKAGES: [&str; 10] = [
     "forebay-tests",
 ];
 
-/// Programs of tests, nearest first; of some the tests of one module.
+/// The test programs for a bug, nearest first. For some only the tests of one module.
 fn tests_of(bug: Bug) -> &'static [&'static str] {
     use Bug::*;
     match bug {
@@ -48,7 +48,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         | AnchorSumSkipped
         | RunHeaderSumSkipped
         | RunPlaceUnchecked
-        | StrayRunBelieved
+        | MisplacedRunTrusted
         | RecoveredNotFlushed
         | RecoveredNotRewritten
         | LastRedoSkipped
@@ -76,47 +76,49 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["forebay_target", "targets", "scenes:write_back", "disasters", "histories"]
         }
         RotTakenForTorn => &["fsck"],
-        NothingKeptForReplay | ReplayListMixesIncarnations | LossNotTold => {
+        NothingKeptForReplay | ReplayListMixesIncarnations | LossNotReported => {
             &["forebay_rpc", "hostile", "targets", "scenes:write_back", "disasters", "histories"]
         }
-        UnheardShown | UnheardAppendShown | UntoldSizeTold | PlaceForgotten | UnansweredNotAsked => {
-            &["scenes:returning", "histories"]
-        }
-        PlaceShownEmpty | PlaceNotFenced | AppendsDoNotFence | VoidPlacesLeft => {
+        UnacknowledgedShown
+        | UnacknowledgedAppendShown
+        | UnacknowledgedSizeShown
+        | AppendOffsetForgotten
+        | UnansweredNotAsked => &["scenes:late_recovery", "histories"],
+        ReservationShownEmpty | ReservationNotFenced | AppendsDoNotFence | CancelledBytesLeft => {
             &["objects:appends", "scenes:appends", "histories"]
         }
-        HeldIsIgnored => &["objects:held", "disasters", "histories"],
+        EarlyRepliesIgnored => &["objects:held", "disasters", "histories"],
         LevelOfInodeIgnored => &["forebay_mds", "servers:levels", "scenes:levels"],
         RecallIgnored | FlushedBeforeSent | FidReused => {
             &["forebay_client", "scenes:leases", "scenes:write_back", "disasters", "histories"]
         }
-        NamesGivenBackEarly | LateChangeMade | NamesNotReclaimed | LoneFileShown => {
-            &["forebay_mds", "scenes:ahead", "histories"]
+        EntriesLeaseReturnedEarly | LateChangeMade | NamesNotReclaimed | ExclusiveFileShown => {
+            &["forebay_mds", "scenes:delayed_entries", "histories"]
         }
-        NamesAheadUnleased => &["forebay_mds", "scenes:listings"],
-        WayUpTakenForAName => &["scenes:listings"],
+        StataheadUnleased => &["forebay_mds", "scenes:listings"],
+        DotDotFromCache => &["scenes:listings"],
         AccessTimeNotSent | AccessMovesChangeTime => &["forebay_mds", "scenes:access_times"],
-        LastRecallUnsaid => &["forebay_client", "scenes:listings"],
+        LastRecallNotAcknowledged => &["forebay_client", "scenes:listings"],
         InlineBytesNotAsked
         | InlineNotOutlined
         | InlineBoundIgnored
         | InlineTakenFromOthers
         | OutlinedBeforeWritten
         | OutlineEndNotSynced => &["forebay_mds", "scenes:inline", "histories"],
-        AttributesNotSettled | SetTimeUndone => &["scenes:set_ahead", "histories"],
-        SetTimeNotTold | ReplayTakesNewTime => &["scenes:times"],
-        EarlyBytesComeLate => &["scenes:early"],
+        AttributesNotSettled | SetTimeUndone => &["scenes:delayed_setattr", "histories"],
+        SetTimeNotReported | ReplayTakesNewTime => &["scenes:times"],
+        PendingWritesLate => &["scenes:pending_create"],
         OpensNotSynced => &["forebay_mds", "scenes:fsync"],
-        GrantsForgotten => &["scenes:granted"],
+        GrantsForgotten => &["scenes:grants"],
         OwnWriteNotForgotten | UncommittedKept | BytesOutliveLease => {
             &["forebay_client", "scenes:reading", "histories"]
         }
-        ClaimNotTakenBack | SharesNotRecalled | ClaimEndNotAwaited | MeetingClaimsShared => {
-            &["forebay_mds", "scenes:sharing", "histories"]
+        ClaimNotTakenBack | RangeLeasesNotRecalled | ClaimEndNotAwaited | OverlappingClaimsGranted => {
+            &["forebay_mds", "scenes:range_leases", "histories"]
         }
-        StalePagesKept | StalePageWritten | OwnerOfBeforeBelieved => &["forebay_fuse"],
-        SizesNotWatched => &["scenes:watches"],
-        EraSurvived => &["scenes:rejoining"],
+        StalePagesKept | StalePageWritten | StaleOwnerTrusted => &["forebay_fuse"],
+        SizesNotWatched => &["scenes:size_watches"],
+        InstanceSurvived => &["scenes:client_instances"],
         DeletedServed => &["stores:deleted"],
         RootOwnedByRoot => &["forebay_mds"],
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {
@@ -144,25 +146,25 @@ fn named(name: &str) -> Outcome<Bug> {
     found.ok_or_else(|| format!("no bug is called {name}; `xtask planted --list` names them"))
 }
 
-/// A program of tests.
+/// A test program.
 struct Program {
     path: PathBuf,
-    /// Where cargo would run it.
+    /// The directory where cargo would run it.
     dir: PathBuf,
 }
 
-/// What a program of tests said.
+/// The outcome of a test program.
 enum Verdict {
     Passed,
     Failed(String),
     Hangs,
 }
 
-/// Runs; an error if a bug was not noticed.
+/// Runs the command. An error if a bug was not noticed.
 pub fn run(plan: &Plan) -> Outcome {
     if plan.list {
         let line = |bug: &Bug| format!("{:30} {}\n", bug.name(), tests_of(*bug).join(" "));
-        // Whoever reads them may have seen enough.
+        // Ignore errors: the reader of a pipe may close it early.
         let _ = std::io::stdout().write_all(Bug::ALL.iter().map(line).collect::<String>().as_bytes());
         return Ok(());
     }
@@ -190,7 +192,7 @@ pub fn run(plan: &Plan) -> Outcome {
     if missed.is_empty() { Ok(()) } else { Err(format!("no test notices {}", missed.join(", "))) }
 }
 
-/// Every name is of a program that has such tests: one of none would pass whatever is planted.
+/// Checks that every name refers to a program with such tests. A name without tests would pass with any bug.
 fn all_there(programs: &BTreeMap<String, Program>) -> Outcome {
     for name in names(Bug::ALL) {
         let said = tests(programs, name)?.1.arg("--list").output();
@@ -202,7 +204,7 @@ fn all_there(programs: &BTreeMap<String, Program>) -> Outcome {
     Ok(())
 }
 
-/// Where these bugs are looked for, each once.
+/// The names of all test programs for these bugs, each once.
 fn names(bugs: &[Bug]) -> Vec<&'static str> {
     let mut names: Vec<_> = bugs.iter().flat_map(|bug| tests_of(*bug)).copied().collect();
     names.sort();
@@ -210,7 +212,7 @@ fn names(bugs: &[Bug]) -> Vec<&'static str> {
     names
 }
 
-/// Without a bug everything passes.
+/// Checks that everything passes without a bug.
 fn sound(bugs: &[Bug], programs: &BTreeMap<String, Program>) -> Outcome {
     for name in names(bugs) {
         eprintln!("   without a bug: {name}");
@@ -236,7 +238,7 @@ fn hunt(bug: Bug, programs: &BTreeMap<String, Program>) -> Outcome<Option<String
     Ok(None)
 }
 
-/// The command that runs the tests of `name`, a program or `program:module`, and the program.
+/// The command that runs the tests of `name`, which is a program or `program:module`. Also returns the program.
 fn tests<'a>(programs: &'a BTreeMap<String, Program>, name: &str) -> Outcome<(&'a Program, Command)> {
     let (name, module) = name.split_once(':').map_or((name, None), |(name, module)| (name, Some(module)));
     let program = programs.get(name).ok_or_else(|| format!("no program of tests is called {name}"))?;
@@ -246,7 +248,7 @@ fn tests<'a>(programs: &'a BTreeMap<String, Program>, name: &str) -> Outcome<(&'
     Ok((program, command))
 }
 
-/// Runs one program of tests until its first failure.
+/// Runs a test program until its first failure.
 fn verdict(programs: &BTreeMap<String, Program>, name: &str, bug: Option<Bug>) -> Outcome<Verdict> {
     let (program, mut command) = tests(programs, name)?;
     command.env(PLANTED_CHOICE, bug.map_or("", Bug::name));
@@ -268,10 +270,10 @@ fn verdict(programs: &BTreeMap<String, Program>, name: &str, bug: Option<Bug>) -
 }
 
 fn watch(child: &mut Child, failures: &mpsc::Receiver<String>) -> Outcome<Verdict> {
-    match failures.recv_timeout(PATIENCE) {
+    match failures.recv_timeout(TIMEOUT) {
         Ok(test) => Ok(Verdict::Failed(test)),
         Err(mpsc::RecvTimeoutError::Timeout) => Ok(Verdict::Hangs),
-        // It has closed its output: it ends.
+        // The program has closed its output, so it is about to end.
         Err(mpsc::RecvTimeoutError::Disconnected) => {
             let status = child.wait().map_err(|error| error.to_string())?;
             Ok(if status.success() { Verdict::Passed } else { Verdict::Failed(format!("the program: {status}")) })
@@ -279,7 +281,7 @@ fn watch(child: &mut Child, failures: &mpsc::Receiver<String>) -> Outcome<Verdic
     }
 }
 
-/// Builds the tests; returns them by name.
+/// Builds the tests and returns them by name.
 fn build() -> Outcome<BTreeMap<String, Program>> {
     eprintln!("   building the tests with the feature `planted`");
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
@@ -298,14 +300,14 @@ fn build() -> Outcome<BTreeMap<String, Program>> {
     Ok(said.lines().filter_map(|line| program(&serde_json::from_str(line).ok()?)).collect())
 }
 
-/// Beside what is built without bugs.
+/// A directory beside the build without bugs.
 fn target_dir() -> Outcome<PathBuf> {
     let own = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
     let release = own.parent().and_then(Path::parent).ok_or("where am I?")?;
     Ok(release.join("planted"))
 }
 
-/// What a line of cargo says was built.
+/// The program that a line of cargo's output describes.
 fn program(line: &Value) -> Option<(String, Program)> {
     let path = line.get("executable")?.as_str()?.into();
     line.get("profile")?.get("test")?.as_bool().filter(|is_test| *is_test)?;

@@ -1,7 +1,7 @@
-//! `xtask sensitivity`: how far the laboratory's results move with each assumption of machines/spider.toml.
+//! `xtask sensitivity`: how much the laboratory's results change with each assumption in machines/spider.toml.
 //!
-//! Every parameter whose source is an assumption is run with half and with twice its value (where it is nothing, with something),
-//! all else as it is; the table is written into docs/laboratory.md.
+//! Every parameter whose source is an assumption runs with half and with twice its value (a zero one with other
+//! values), everything else unchanged. The table is written into docs/laboratory.md.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +44,7 @@ pub struct Plan {
 const MACHINE: &str = "machines/spider.toml";
 /// Enough threads for every mode to be near its best, few enough that a point takes seconds.
 const FLAGS: [&str; 5] = ["sim", "spider", "--threads=128", "--gtc-steps=0", "--window=3s"];
-/// Those of --quick.
+/// The same for --quick.
 const QUICK: &[&str] = &[
     "sim",
     "spider",
@@ -56,9 +56,9 @@ const QUICK: &[&str] = &[
     "--set=clients.nodes=2",
 ];
 const MODES: &str = "sync-internal,external-sas,external-ssd,async-internal,default";
-/// The mode that uses what a section describes; that of others does not.
+/// The mode that uses the parameters of a section; other modes do not.
 const MODE_OF: [(&str, &str); 2] = [("sas.", "external-sas"), ("ssd.", "external-ssd")];
-/// Rows of the laboratory that are shown, and in which of its columns they stand.
+/// Rows of the laboratory to show, and the column that each is in.
 const SHOWN: [(&str, &str, &str); 7] = [
     ("sync-internal, IOR", "sync-internal", "paper_mode"),
     ("default, IOR", "sync-internal", "default"),
@@ -68,7 +68,7 @@ const SHOWN: [(&str, &str, &str); 7] = [
     ("async-internal", "async-internal", "paper_mode"),
     ("default", "async-internal", "default"),
 ];
-/// What else parameters are tried with that half and twice say nothing of.
+/// Further values for parameters whose half and double are not meaningful.
 const TRIED: [(&str, &[f64]); 12] = [
     ("tier.elevator", &[1.0]),
     ("sas.tier.elevator", &[1.0]),
@@ -80,18 +80,18 @@ const TRIED: [(&str, &[f64]); 12] = [
     ("sas.tier.stripe_kib", &[0.0, 512.0]),
     ("tier.depth", &[1.0, 4.0, 8.0]),
     ("journal.distance", &[0.02, 0.33]),
-    // Seek times grow with their distance, and the longest is 7.5 ms.
+    // Seek times grow with the distance, and the longest is 7.5 ms.
     ("sas.tier.seek_average_ms", &[1.9, 7.4]),
     ("sas.tier.seek_full_ms", &[3.9, 15.0]),
 ];
 
-/// An assumption.
+/// A parameter whose source is an assumption.
 struct Assumption {
     name: String,
     value: f64,
 }
 
-/// One that is moved to `to`; nothing is moved.
+/// An assumption and its new value. `None`: everything is unchanged.
 type Moved<'a> = Option<(&'a Assumption, f64)>;
 
 /// Runs all of them, two at a time.
@@ -124,7 +124,7 @@ pub fn run(plan: &Plan) -> Outcome {
     document.save()
 }
 
-/// Parameters of the machine whose source says so, in its order of sections.
+/// The parameters of the machine that are assumptions, in the order of its sections.
 fn assumptions(text: &str) -> Outcome<Vec<Assumption>> {
     let machine: toml::Table = text.parse().map_err(|error| format!("{MACHINE}: {error}"))?;
     let mut found = Vec::new();
@@ -205,7 +205,7 @@ fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// What moved by a twentieth or more is set in bold.
+/// Values that changed by a twentieth or more are bold.
 fn row(moved: &Moved<'_>, cells: &[Option<f64>], usual: &[Option<f64>]) -> Vec<String> {
     let shown = cells.iter().zip(usual).map(|(cell, usual)| match (cell, usual) {
         (Some(cell), Some(usual)) if (cell - usual).abs() >= usual.abs() / 20.0 => format!("**{cell:.1}**"),

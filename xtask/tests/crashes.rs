@@ -3,11 +3,13 @@
 
 mod common;
 
-/// workers on mounts of each level, servers and mounts |SIGKILL, power cut, SIGSTOP| | nothing synced is lost, nothing acknowledged by a
-/// mount that lived
+/// workers on mounts of each level, servers and mounts |SIGKILL, power cut, SIGSTOP| read
+///
+/// Programs write files on mounts of each commit level while servers and mounts are killed, paused or lose power.
+/// Nothing that was synced is lost, and nothing that a surviving mount acknowledged.
 #[test]
 fn what_was_acknowledged_and_synced_is_there_after_kills_and_power_cuts() {
     let args = ["crashes", "--kills", "4", "--power-cuts", "6", "--pauses", "2", "--seed", "3"];
-    // A short path: sockets are made in it, whose names have at most 107 bytes.
+    // A short path, as sockets are made in it whose names have at most 107 bytes.
     common::run(&args, std::env::temp_dir(), "forebay-crashes");
 }

@@ -1,4 +1,4 @@
-//! Questions to targets outside of any mount.
+//! Requests to targets without a mount.
 
 use std::time::Duration;
 
@@ -15,25 +15,25 @@ use crate::{
     error::{CliError, CliResult},
 };
 
-/// The state of a target whose server may be there, and does not answer in time.
+/// The state of a target whose server may be up, but does not reply in time.
 pub const NO_ANSWER: &str = "no answer";
 
-/// A server that is up answers sooner than this.
+/// A server that is up replies sooner than this.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// A target and what it said, if it answers.
+/// A target and its reply, if it sent one.
 pub struct Answer {
-    /// Which.
+    /// The target.
     pub id: TargetId,
     /// Its state, as JSON.
     pub status: Result<Map<String, Value>, Silence>,
 }
 
-/// Why nothing is known of a target.
+/// Why the state of a target is unknown.
 pub struct Silence {
-    /// A server may be there, and does not answer in time.
+    /// A server may be up, but does not reply in time.
     pub hangs: bool,
-    /// In words.
+    /// The reason, for messages.
     pub words: String,
 }
 
@@ -56,7 +56,7 @@ fn shown(addresses: &[Address]) -> String {
     addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" or ")
 }
 
-/// What answers will not be the MGS, however long anybody waits.
+/// The error if the server that replies can never be the MGS, however long the caller waits.
 fn wrong_address(addresses: &[Address], error: &RpcError) -> Option<CliError> {
     let why = match error {
         RpcError::Foreign(why) => why.clone(),
@@ -67,9 +67,9 @@ fn wrong_address(addresses: &[Address], error: &RpcError) -> Option<CliError> {
     Some(CliError::failed(format!("{why}; give the address of MDT0000, or the DIR of `forebay up`")))
 }
 
-/// Says at once on stderr if MDT0000 does not answer, who waits for it for `patience` anyway: it may be starting.
-/// Errors: somebody else answers.
-pub fn tell_if_silent(cluster: &ClusterArg, patience: Duration) -> CliResult {
+/// Says at once on stderr if MDT0000 does not reply. The caller waits for it for `timeout` anyway: it may be starting.
+/// Errors: something other than MDT0000 replies.
+pub fn warn_if_unreachable(cluster: &ClusterArg, timeout: Duration) -> CliResult {
     let mgs = cluster.mgs();
     let asked = mgs.clone();
     let answer = real::run(|env| async move { env.timeout(LOOK, forebay_rpc::ask(&env, &asked, &GetMap {})).await });
@@ -81,11 +81,11 @@ pub fn tell_if_silent(cluster: &ClusterArg, patience: Duration) -> CliResult {
         },
         Err(_) => format!("no answer within {LOOK:?}"),
     };
-    eprintln!("forebay: MDT0000 does not answer ({why}); waiting up to {} s for it", patience.as_secs());
+    eprintln!("forebay: MDT0000 does not answer ({why}); waiting up to {} s for it", timeout.as_secs());
     Ok(())
 }
 
-/// Asks all targets of `map` for their state, side by side.
+/// Asks all targets of `map` for their state, in parallel.
 pub async fn states(env: &Env, map: &ClusterMap) -> Vec<Answer> {
     let asked: Vec<_> = map
         .targets
@@ -120,7 +120,7 @@ fn addresses(texts: &[String]) -> Vec<Address> {
 }
 
 impl Answer {
-    /// The contract's object of a target: what it says of itself, and what we know in any case.
+    /// A target's object in the JSON output: its own status, and what is known in any case.
     pub fn to_json(&self) -> Value {
         let mut object = match &self.status {
             Ok(map) => map.clone(),

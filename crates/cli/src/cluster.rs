@@ -28,12 +28,12 @@ pub const FILE: &str = "cluster.toml";
 /// Longest path of a Unix socket.
 const SOCKET_PATH_BYTES: usize = 107;
 
-/// A described cluster and where it lies.
+/// A described cluster and its directory.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Its directory, absolute.
     pub dir: PathBuf,
-    /// What the file says.
+    /// Content of its `cluster.toml`.
     pub description: Description,
 }
 
@@ -46,19 +46,19 @@ pub struct Description {
     /// A process per target instead of one for all.
     #[serde(default)]
     pub separate: bool,
-    /// Where it is mounted on this machine; `None` = it is not.
+    /// Its mount point on this machine; `None` = it is not mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<PathBuf>,
-    /// When replies of the mount may leave: data, commit, memory.
+    /// Commit level of the mount: data, commit, memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// Where its processes serve metrics: this address, and the ports behind it. `None` = nowhere.
+    /// First address at which its processes serve metrics; the others use the ports behind it. `None` = no metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
-    /// Other machines may ask there.
+    /// Other machines may request the metrics.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub metrics_public: bool,
-    /// How long its servers wait for clients after a crash, as `5s`. `None` = their default.
+    /// How long its servers wait for clients after a crash, as `5s`. `None` = the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_window: Option<String>,
     /// All targets.
@@ -74,7 +74,7 @@ pub struct TargetEntry {
     pub name: String,
     /// Its directory.
     pub dir: PathBuf,
-    /// Where it listens, best first: `unix:PATH`, `tcp:HOST:PORT`.
+    /// The addresses it listens at, best first: `unix:PATH`, `tcp:HOST:PORT`.
     pub listen: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ impl Cluster {
         dir.join(FILE).exists()
     }
 
-    /// True if `dir` holds a description. Errors: it may hold one, and this user may not look.
+    /// True if `dir` holds a description. Errors: this user may not look into it.
     pub fn find(dir: &Path) -> CliResult<bool> {
         match dir.join(FILE).metadata() {
             Ok(_) => Ok(true),
@@ -119,7 +119,7 @@ impl Cluster {
         }
     }
 
-    /// Writes the description, all or nothing.
+    /// Writes the description atomically.
     pub fn save(&self) -> CliResult {
         let text = toml::to_string_pretty(&self.description).expect("a description becomes TOML");
         let head = "# Written by `forebay up`. Paths are relative to this directory. Stop with `forebay down` before editing.\n";
@@ -172,7 +172,7 @@ impl Cluster {
         targets
     }
 
-    /// Where MDT0000 can be reached.
+    /// The addresses of MDT0000.
     pub fn mgs(&self) -> Vec<Address> {
         let mgs = self.targets().into_iter().find(|target| target.id == TargetId::mdt(0));
         mgs.expect("checked when it was loaded").addresses
@@ -187,7 +187,7 @@ impl Cluster {
         entry.listen.iter().map(absolute).collect()
     }
 
-    /// The map that MDT0000 hands to clients.
+    /// The map that MDT0000 sends to clients.
     pub fn map(&self) -> ClusterMap {
         let target = |target: Target| MapTarget {
             id: target.id,
@@ -197,17 +197,17 @@ impl Cluster {
         ClusterMap { cluster: self.uuid(), epoch: 1, targets: self.targets().into_iter().map(target).collect() }
     }
 
-    /// OSTs there are.
+    /// Number of OSTs.
     pub fn ost_count(&self) -> usize {
         self.targets().iter().filter(|target| target.id.kind == TargetKind::Ost).count()
     }
 
-    /// Where pids and sockets are.
+    /// The directory of pids and sockets.
     pub fn run_dir(&self) -> PathBuf {
         self.dir.join("run")
     }
 
-    /// Where logs are.
+    /// The directory of logs.
     pub fn log_dir(&self) -> PathBuf {
         self.dir.join("log")
     }
@@ -216,15 +216,15 @@ impl Cluster {
 /// A target of a described cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Which.
+    /// Its id.
     pub id: TargetId,
     /// Its directory.
     pub dir: PathBuf,
-    /// Where it listens.
+    /// The addresses it listens at.
     pub addresses: Vec<Address>,
 }
 
-/// The Unix socket at `path`. Errors: why there can be none, in words.
+/// The address of the Unix socket at `path`. Errors: a text that says why there can be none.
 pub fn socket_address(path: &Path) -> Result<Address, String> {
     let shown = path.display();
     let text = path.to_str().ok_or_else(|| format!("the path of the socket {shown} is not UTF-8"))?;
@@ -236,7 +236,7 @@ pub fn socket_address(path: &Path) -> Result<Address, String> {
     }
 }
 
-/// Why there is no cluster to be seen in `dir`.
+/// Why `dir` shows no cluster.
 fn unreadable(dir: &Path, error: &io::Error) -> CliError {
     let shown = dir.display();
     CliError::failed(match error.kind() {
@@ -265,13 +265,14 @@ fn unreadable_file(path: &Path, error: &io::Error) -> CliError {
     })
 }
 
-/// The lowest of `path` and those above it that can be seen, with its owner: it, or what it holds, is closed.
+/// The lowest of `path` and the directories above it that this user can see, with its owner. This user may not look
+/// into it.
 fn closed_to_us(path: &Path) -> Option<(PathBuf, u32)> {
     let absolute = std::path::absolute(path).ok()?;
     absolute.ancestors().find_map(|above| Some((above.to_owned(), posix::owner(above)?)))
 }
 
-/// What `CLUSTER` on the command line means: the directory of `up`, addresses of MDT0000, or a path on a mount.
+/// The forms of `CLUSTER` on the command line: the directory of `up`, addresses of MDT0000, or a path on a mount.
 pub enum ClusterArg {
     /// A directory with a description.
     Described(Cluster),
@@ -280,7 +281,7 @@ pub enum ClusterArg {
 }
 
 impl ClusterArg {
-    /// Which cluster it is, where that is known before anybody is asked.
+    /// The cluster's uuid, if it is known without a request.
     pub fn uuid(&self) -> Option<Uuid> {
         match self {
             Self::Described(cluster) => Some(cluster.uuid()),
@@ -288,10 +289,11 @@ impl ClusterArg {
         }
     }
 
-    /// From the command line.
+    /// Parses a command line argument.
     pub fn parse(text: &str) -> CliResult<Self> {
         let path = Path::new(text);
-        // Through a link only if it is none by its own name: a mount itself may have to ask servers that are away.
+        // Links are resolved only if the path itself lies on no mount: resolving on a mount may need servers that are
+        // unreachable.
         let on_mount = || mounts::holding(path).or_else(|| mounts::holding(&path.canonicalize().ok()?));
         let mounted = if text.contains(':') { None } else { on_mount() };
         if let Some((_, source)) = mounted.filter(|(_, source)| source != text) {
@@ -308,7 +310,7 @@ impl ClusterArg {
                 "{text} is not a directory; CLUSTER is the DIR of `forebay up` or HOST:PORT"
             )));
         }
-        // A mount's process is elsewhere.
+        // A mount's process has another current directory.
         let absolute = |address: Address| match address {
             Address::Unix(path) => {
                 Address::Unix(std::path::absolute(&path).map_or(path, |path| path.to_string_lossy().into_owned()))
@@ -322,7 +324,7 @@ impl ClusterArg {
         })
     }
 
-    /// Where MDT0000 can be reached.
+    /// The addresses of MDT0000.
     pub fn mgs(&self) -> Vec<Address> {
         match self {
             Self::Described(cluster) => cluster.mgs(),
@@ -331,7 +333,7 @@ impl ClusterArg {
     }
 }
 
-/// Who may not open the servers' sockets would find them all silent.
+/// Refuses a user who may not open the servers' sockets: to that user all servers would seem silent.
 fn refuse_strangers(cluster: &Cluster) -> CliResult {
     let sockets = cluster.mgs().into_iter().filter_map(|address| match address {
         Address::Unix(path) => Some(PathBuf::from(path)),

@@ -1,7 +1,7 @@
-//! What a command line offers: every subcommand and option, those that are hidden too.
+//! The command line interface: every subcommand and option, hidden ones included.
 //!
-//! Both programs of the project print it with their hidden command `command-tree`; `xtask every-command` compares it with
-//! what it runs. Of clap and JSON alone, as `xtask` has this file too.
+//! Both programs of the project print it with their hidden command `command-tree`. `xtask every-command` compares it
+//! with what it runs. This file uses clap and JSON alone, because `xtask` includes it too.
 
 use clap::{Arg, Command};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Name of the hidden command that prints it.
 pub const COMMAND: &str = "command-tree";
 
-/// One entry for each command that can be run, with the words that name it.
+/// One entry for each command that can be run, with its name.
 pub fn of(mut command: Command) -> Value {
     command.build();
     let mut found = Vec::new();
@@ -33,7 +33,7 @@ fn collect(command: &Command, path: &mut Vec<String>, found: &mut Vec<Value>) {
     }
 }
 
-/// Its names, first the one that help shows; the further ones; whether a value follows; which values there are.
+/// The option's names, the one that help shows first; its aliases; whether it takes a value; the possible values.
 fn option(option: &Arg) -> Value {
     let long = |name: &str| format!("--{name}");
     let short = |name: char| format!("-{name}");

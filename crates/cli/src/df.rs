@@ -39,7 +39,7 @@ pub struct DfArgs {
     pub cluster: Option<String>,
 }
 
-/// Prints it.
+/// Prints the table.
 pub fn run(args: &DfArgs) -> CliResult {
     if let Some(cluster) = &args.cluster {
         return show(args, cluster);
@@ -49,7 +49,7 @@ pub fn run(args: &DfArgs) -> CliResult {
         let words = "nothing is mounted here: `forebay df CLUSTER`, the DIR of `forebay up` or HOST:PORT";
         return Err(CliError::failed(words));
     }
-    // One that cannot be told of hides no other.
+    // A mount that fails hides no other.
     let mut all = Ok(());
     for mount in &mounts {
         all = all.and(show(args, mount));
@@ -95,7 +95,7 @@ impl Space {
     fn of(target: &Value) -> Self {
         let name = target["name"].as_str().unwrap_or("?").to_owned();
         let files = target["inodes"].as_u64().or(target["objects"].as_u64());
-        // What clients were granted for writes to come holds nothing.
+        // Space granted to clients for later writes holds no data.
         let granted = target["granted_bytes"].as_u64().unwrap_or(0);
         let available = space(target, "available").map(|available| available + granted);
         Self { name, total: space(target, "total"), available, files }
@@ -125,7 +125,7 @@ impl Space {
     }
 }
 
-/// Every target, then the sum of the OSTs: what files can hold.
+/// A row for every target, then the sum of the OSTs, which is the space for files.
 fn table(spaces: &[Space], place: &Path) -> Vec<Vec<String>> {
     let heads = ["target", "bytes", "used", "available", "use%", "of"].map(str::to_owned).to_vec();
     let place = place.display().to_string();
@@ -136,7 +136,7 @@ fn table(spaces: &[Space], place: &Path) -> Vec<Vec<String>> {
     [heads].into_iter().chain(each).chain([all.cells(&place)]).collect()
 }
 
-/// Files of every MDT, objects of every OST.
+/// A row for every target: files of MDTs, objects of OSTs.
 fn files_table(spaces: &[Space], place: &Path) -> Vec<Vec<String>> {
     let heads = ["target", "files", "of"].map(str::to_owned).to_vec();
     let cells = |space: &Space| {

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How long a server may take to stop cleanly.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to stop.
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub struct DownArgs {
     pub force: bool,
 }
 
-/// Stops it.
+/// Unmounts and stops the cluster.
 pub fn run(args: &DownArgs) -> CliResult {
     let cluster = Cluster::load(&args.dir)?;
     posix::leave_directory();
@@ -48,7 +48,7 @@ pub fn run(args: &DownArgs) -> CliResult {
     if lost.is_empty() { Ok(()) } else { Err(CliError::failed(lost::show(&lost))) }
 }
 
-/// Servers that `up` did not start are not its to stop.
+/// Refuses if servers run that `up` did not start: `down` must not stop them.
 fn refuse_served(cluster: &Cluster) -> CliResult {
     for target in cluster.targets() {
         let lock = target.dir.join("lock");
@@ -67,11 +67,11 @@ fn refuse_served(cluster: &Cluster) -> CliResult {
     Ok(())
 }
 
-/// Whoever holds the mount needs the servers.
+/// Unmounts `mnt`. Fails if it is still in use, because its users need the servers.
 fn unmount(dir: &Path, mnt: &Path) -> CliResult {
     match umount::unmount(mnt, Unmount::Unused)? {
         Unmounted::Ended => Ok(()),
-        // What mount namespaces have, and nobody uses, is at an end without its servers.
+        // A mount that only mount namespaces have, without users, can end.
         Unmounted::Held(holders) if !holders.is_empty() && !holders.iter().any(|holder| holder.is_user) => {
             umount::end(mnt)
         }
@@ -84,11 +84,12 @@ fn unmount(dir: &Path, mnt: &Path) -> CliResult {
     }
 }
 
-/// Unmounts, then stops the servers, the MDT's first: it tells the OSTs what to destroy.
+/// Unmounts, then stops the servers. The MDT's server is first: it sends the OSTs what to destroy.
 pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
     let processes = server_processes(cluster);
     let is_served = processes.iter().any(|(name, _)| PidFile::of(&cluster.run_dir(), name).running().is_some());
-    // Where nothing is mounted the process of what was may still be at work; what others have mounted there since is not ours.
+    // Where nothing is mounted, the process of the previous mount may still run. What others have mounted there since
+    // is left alone.
     let remembered = cluster.description.mount.iter().filter(|mnt| !mounts::is_mounted(mnt)).cloned();
     let points: BTreeSet<PathBuf> = mounts::of_cluster(&cluster.dir).into_iter().chain(remembered).collect();
     let is_seen = |mnt: &&PathBuf| mounts::shows_cluster(&cluster.dir, mnt) || !mounts::is_mounted(mnt);
@@ -105,7 +106,7 @@ pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
         let done = match (force, is_served) {
             (false, _) => unmount(&cluster.dir, mnt),
             (true, true) => umount::end(mnt),
-            // Nobody would answer.
+            // No server would reply.
             (true, false) => umount::unmount(mnt, Unmount::Forcibly).map(drop),
         };
         match done {
@@ -117,7 +118,7 @@ pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
     let _waiting = progress::spinner("stopping the servers");
     for (name, _) in processes {
         let pid_file = PidFile::of(&cluster.run_dir(), &name);
-        if !pid_file.stop(PATIENCE) {
+        if !pid_file.stop(TIMEOUT) {
             if !force {
                 let pid = pid_file.running().unwrap_or(0);
                 return Err(CliError::failed(format!(

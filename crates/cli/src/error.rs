@@ -1,4 +1,4 @@
-//! How a command fails: a kind for the exit code, words that tell the person what to do.
+//! Errors of commands: a kind for the exit code, and a text that tells the user what to do.
 
 use std::{fmt, path::Path};
 
@@ -8,47 +8,47 @@ pub type CliResult<T = ()> = Result<T, CliError>;
 /// Why a command ends without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CliErrorKind {
-    /// The arguments make no sense together: exit code 2, as for an unknown flag.
+    /// The arguments are invalid together: exit code 2, as for an unknown flag.
     Usage,
-    /// It was tried and did not work: exit code 1.
+    /// The command failed: exit code 1.
     Failed,
-    /// Bytes, names or attributes are not what they were: exit code 3.
+    /// Bytes, names or attributes differ from the expected ones: exit code 3.
     Mismatch,
-    /// A command whose exit codes others have defined (fsck).
+    /// A command whose exit codes are defined elsewhere (fsck).
     Code(u8),
 }
 
 /// A failed command.
 #[derive(Clone, Debug)]
 pub struct CliError {
-    /// For the exit code.
+    /// Determines the exit code.
     pub kind: CliErrorKind,
     /// What happened, to what, and what to do.
     pub message: String,
 }
 
 impl CliError {
-    /// Arguments that make no sense together.
+    /// The arguments are invalid together.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { kind: CliErrorKind::Usage, message: message.into() }
     }
 
-    /// Something that was tried and did not work.
+    /// The command failed.
     pub fn failed(message: impl Into<String>) -> Self {
         Self { kind: CliErrorKind::Failed, message: message.into() }
     }
 
-    /// Something that is not what it was.
+    /// Something differs from what is expected.
     pub fn mismatch(message: impl Into<String>) -> Self {
         Self { kind: CliErrorKind::Mismatch, message: message.into() }
     }
 
-    /// An end with an exit code that others have defined.
+    /// An exit code that is defined elsewhere.
     pub fn with_code(code: u8, message: impl Into<String>) -> Self {
         Self { kind: CliErrorKind::Code(code), message: message.into() }
     }
 
-    /// What the process ends with.
+    /// The exit code of the process.
     pub fn exit_code(&self) -> u8 {
         match self.kind {
             CliErrorKind::Failed => 1,
@@ -65,18 +65,18 @@ impl fmt::Display for CliError {
     }
 }
 
-/// What the program was called as, before what it says on stderr.
+/// The name by which the program was called, which precedes its messages on stderr.
 pub fn program() -> &'static str {
     let called = std::env::args_os().next().unwrap_or_default();
     if Path::new(&called).file_name().is_some_and(|name| name == "lfs") { "lfs" } else { "forebay" }
 }
 
-/// Says what failed, where that is not the end.
+/// Prints an error that does not end the command.
 pub fn complain(error: &CliError) {
     eprintln!("{}: {error}", program());
 }
 
-/// Adds what was being done to an error that does not know.
+/// Adds to an error what the command was doing.
 pub trait Doing<T> {
     /// `doing` reads well before a colon: "cannot create /x".
     fn doing(self, doing: impl FnOnce() -> String) -> CliResult<T>;

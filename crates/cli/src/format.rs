@@ -13,9 +13,9 @@ use crate::{
     units::{parse_positive_size, show_bytes},
 };
 
-/// Data bytes of a metadata target, unless told otherwise.
+/// Default data bytes of a metadata target.
 pub const MDT_BYTES: u64 = 4 << 30;
-/// Data bytes of an object storage target, unless told otherwise.
+/// Default data bytes of an object storage target.
 pub const OST_BYTES: u64 = 16 << 30;
 
 /// What a target is for.
@@ -79,7 +79,7 @@ pub struct FormatArgs {
     pub witness: Option<PathBuf>,
 }
 
-/// Makes it and says what it made.
+/// Formats the target and prints the result.
 pub fn run(args: &FormatArgs) -> CliResult {
     let identity = real::run(|env| async move { format(&env, args).await })?;
     println!(
@@ -139,7 +139,7 @@ fn same_place(one: &Path, two: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| two.canonicalize().is_ok_and(|two| one == two))
 }
 
-/// The directory, made if missing, by its full path.
+/// The full path of the directory, which is made if missing.
 pub fn absolute_dir(env: &Env, dir: &Path) -> CliResult<String> {
     let text = utf8(dir)?;
     env.create_dir(&text).doing(|| format!("cannot make {text}"))?;
@@ -147,7 +147,7 @@ pub fn absolute_dir(env: &Env, dir: &Path) -> CliResult<String> {
     utf8(&absolute)
 }
 
-/// A path that holds wherever the program is started.
+/// A path that does not depend on the current directory.
 pub fn absolute(path: &Path) -> CliResult<String> {
     utf8(&std::path::absolute(path).doing(|| format!("cannot use {}", path.display()))?)
 }
@@ -187,7 +187,7 @@ impl FormatArgs {
     }
 }
 
-/// Data bytes of a target of `kind`, unless told otherwise.
+/// Default data bytes of a target of `kind`.
 pub fn default_bytes(kind: TargetKind) -> u64 {
     match kind {
         TargetKind::Mdt => MDT_BYTES,
@@ -195,7 +195,7 @@ pub fn default_bytes(kind: TargetKind) -> u64 {
     }
 }
 
-/// There is one MDT in this version.
+/// This version supports one MDT.
 pub fn refuse_more_mdts(target: TargetId) -> CliResult {
     if target.kind == TargetKind::Mdt && target.index > 0 {
         return Err(CliError::usage("this version has one MDT per cluster: use --index 0"));
@@ -203,7 +203,7 @@ pub fn refuse_more_mdts(target: TargetId) -> CliResult {
     Ok(())
 }
 
-/// Makes the directory and the target in it, or nothing at all. Errors: the directory holds other things.
+/// Makes the directory and the target in it, or nothing at all. Errors: the directory is not empty.
 pub async fn format_target(env: &Env, dir: &Path, options: &FormatOptions) -> CliResult<Identity> {
     let mut fresh = Fresh::default();
     fresh.take(dir)?;
@@ -218,12 +218,12 @@ async fn make_target(env: &Env, dir: &Path, options: &FormatOptions) -> CliResul
     Store::format(env, &dir, options).await.doing(|| format!("cannot format {} in {dir}", options.target))
 }
 
-/// A new cluster's name.
+/// The uuid of a new cluster.
 pub fn new_uuid(env: &Env) -> Uuid {
     Uuid::from_random(env.random_u64(), env.random_u64())
 }
 
-/// Paths go through the environment as text.
+/// The environment takes paths as text.
 pub fn utf8(path: &Path) -> CliResult<String> {
     let text = path.to_str().ok_or_else(|| CliError::usage(format!("the path {} is not UTF-8", path.display())))?;
     Ok(text.to_owned())

@@ -1,7 +1,8 @@
-//! Directories that are about to become a target's: nothing else lies in them, and a format that fails leaves nothing behind.
+//! Directories in which a target is about to be formatted. They must be empty, and a failed format leaves nothing
+//! behind.
 //!
-//! Invariant: what lies in a directory is removed only if it is marked as the rest of a format that did not end. A format that is
-//! killed leaves the mark, and the next one clears up behind it: it never takes over what lies there.
+//! Invariant: files in a directory are removed only if the directory is marked as one whose format did not finish. A
+//! format that is killed leaves the mark, and the next one removes its files. It never takes over their content.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // directories of this machine; nothing here serves
 
 use std::{
@@ -13,29 +14,29 @@ use std::{
 
 use crate::error::{CliError, CliResult, Doing};
 
-/// Marks a directory in which formatting began and did not end; locked while it goes on.
+/// Marks a directory in which formatting began and did not finish. The file is locked while formatting runs.
 const UNFINISHED: &str = "format.unfinished";
-/// What every target has.
+/// A file that every target has.
 const IDENTITY: &str = "identity";
-/// What a store may make in its directory, each with `.new` behind it, too, while it is made.
+/// Files that a store may make in its directory; while each is made it may also exist with the suffix `.new`.
 const MADE: [&str; 8] =
     ["lock", "data", "journal", IDENTITY, "data.path", "journal.path", "mirror.path", "witness.path"];
-/// What a fresh file system holds.
+/// Content of a new file system.
 const HARMLESS: &str = "lost+found";
 
-/// Directories, and files elsewhere, that a format may make.
+/// Directories, and files outside them, that a format may make.
 #[derive(Default)]
 pub struct Fresh {
-    /// Directories that were not there, each before those in it.
+    /// Directories that did not exist, parents first.
     made: Vec<PathBuf>,
-    /// Those that are formatted, with their marks.
+    /// Directories that are formatted, with their marks.
     taken: Vec<(PathBuf, File)>,
-    /// Files elsewhere that were not there.
+    /// Files outside of them that did not exist.
     outside: Vec<PathBuf>,
 }
 
 impl Fresh {
-    /// Takes `dir`, made if it is missing. Errors: it holds a target, or other things.
+    /// Takes `dir`, which is made if missing. Errors: it holds a target, or other files.
     pub fn take(&mut self, dir: &Path) -> CliResult {
         let shown = dir.display();
         let missing = dir.ancestors().take_while(|above| !above.as_os_str().is_empty());
@@ -50,7 +51,7 @@ impl Fresh {
             refuse_others(dir)?;
         }
         let mark = File::create(dir.join(UNFINISHED)).doing(|| format!("cannot write in {shown}"))?;
-        // (A file system without locks has one user at a time.)
+        // A file system without locks is assumed to have one user at a time.
         if let Err(TryLockError::WouldBlock) = mark.try_lock() {
             return Err(CliError::failed(format!("another `forebay format` works in {shown}: wait for it")));
         }
@@ -62,19 +63,19 @@ impl Fresh {
         Ok(())
     }
 
-    /// Takes `dir` unless it holds a target already, which whoever asks has to look at.
+    /// Takes `dir` unless it already holds a target, which the caller has to check.
     pub fn take_unless_target(&mut self, dir: &Path) -> CliResult {
         if dir.join(IDENTITY).exists() { Ok(()) } else { self.take(dir) }
     }
 
-    /// Takes a file elsewhere, which may be made.
+    /// Takes a file outside the directories, which the format may make.
     pub fn take_file(&mut self, path: &Path) {
         if path.symlink_metadata().is_err() {
             self.outside.push(path.to_owned());
         }
     }
 
-    /// There is a target now.
+    /// The target is complete: keeps everything.
     pub fn keep(mut self) -> CliResult {
         for (dir, _) in self.taken.drain(..) {
             std::fs::remove_file(dir.join(UNFINISHED)).doing(|| format!("cannot write in {}", dir.display()))?;
@@ -86,7 +87,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // What cannot be removed is found, and taken for what it is, by the next attempt.
+        // What cannot be removed here is recognized by its mark at the next attempt.
         for (dir, _) in &self.taken {
             clear(dir);
             let _ = std::fs::remove_file(dir.join(UNFINISHED));
@@ -96,7 +97,7 @@ impl Drop for Fresh {
     }
 }
 
-/// Refuses a file that holds something.
+/// Refuses a file that is not empty.
 pub fn refuse_full_file(path: &Path) -> CliResult {
     match path.metadata() {
         Ok(meta) if meta.is_dir() || meta.len() > 0 => Err(CliError::failed(format!(
@@ -107,7 +108,7 @@ pub fn refuse_full_file(path: &Path) -> CliResult {
     }
 }
 
-/// For its owner alone.
+/// Makes a directory that only its owner may use.
 fn make_private(dir: &Path) -> io::Result<()> {
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.map_or(Ok(()), std::fs::create_dir_all)?;
@@ -117,7 +118,8 @@ fn make_private(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// The identity is written last: with it, marked or not, a target is there.
+/// Refuses a directory that holds a target. The identity is written last: if it exists, the target is complete, even
+/// with the mark.
 fn refuse_target(dir: &Path) -> CliResult {
     if !dir.join(IDENTITY).exists() {
         return Ok(());
@@ -141,7 +143,7 @@ fn refuse_others(dir: &Path) -> CliResult {
     }
 }
 
-/// Removes what a store makes.
+/// Removes the files that a store makes.
 fn clear(dir: &Path) {
     for name in MADE {
         for name in [name.to_owned(), format!("{name}.new")] {

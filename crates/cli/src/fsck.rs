@@ -1,6 +1,7 @@
-//! `forebay fsck DIR...`: checks targets that are not served, and with `--repair` mends them.
+//! `forebay fsck DIR...`: checks targets that are not served, and repairs them with `--repair`.
 //!
-//! Exit code as fsck(8): 0 clean, 1 repaired, 4 something is left, 8 could not be checked; several targets' are or'ed.
+//! Exit codes as in fsck(8): 0 clean, 1 repaired, 4 problems are left, 8 could not be checked. Those of several targets
+//! are or'ed.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +52,7 @@ pub struct FsckArgs {
     pub json: bool,
 }
 
-/// Checks, says what is wrong, ends with fsck(8)'s exit code.
+/// Checks, prints the problems, and ends with fsck(8)'s exit code.
 pub fn run(args: &FsckArgs) -> CliResult {
     let dirs = target_dirs(&args.dirs)?;
     let (reports, failures) = real::run(|env| async move {
@@ -92,7 +93,7 @@ fn conclude(code: i32, failures: &[String], repaired: bool, beyond_repair: bool)
     Err(CliError::with_code(u8::try_from(code).unwrap_or(u8::MAX), words))
 }
 
-/// Each directory, or the targets of the cluster it holds.
+/// Replaces the directory of a cluster by those of its targets.
 fn target_dirs(dirs: &[PathBuf]) -> CliResult<Vec<PathBuf>> {
     let expand = |dir: &PathBuf| {
         if !Cluster::find(dir)? {
@@ -103,7 +104,7 @@ fn target_dirs(dirs: &[PathBuf]) -> CliResult<Vec<PathBuf>> {
     Ok(dirs.iter().map(expand).collect::<CliResult<Vec<Vec<PathBuf>>>>()?.concat())
 }
 
-/// Every target, then all of them together; what could not be checked in words.
+/// Checks every target, then all of them together. Also returns texts for what could not be checked.
 async fn examine(env: &Env, dirs: &[PathBuf], args: &FsckArgs) -> (Vec<Report>, Vec<String>) {
     let bar = progress::bar("checking", dirs.len() as u64, Counts::Things);
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
@@ -121,7 +122,7 @@ async fn examine(env: &Env, dirs: &[PathBuf], args: &FsckArgs) -> (Vec<Report>, 
     (reports, failures)
 }
 
-/// An error that may not say which directory it is about.
+/// Prefixes an error with its directory, unless the error names it already.
 fn named(dir: &Path, words: &str) -> String {
     let dir = dir.display().to_string();
     if words.starts_with(&dir) { words.to_owned() } else { format!("{dir}: {words}") }
@@ -147,10 +148,10 @@ async fn examine_one(env: &Env, dir: &Path, mdt: Option<&str>, args: &FsckArgs) 
     result.map_err(|error| CliError::failed(error.to_string()))
 }
 
-/// An empty place for the journal that an OST has lost.
+/// Makes an empty journal at `place` for an OST that has lost its own.
 async fn new_journal(env: &Env, dir: &str, place: &Path) -> CliResult<NewJournal> {
     let found = check(env, dir, CheckOptions::default()).await;
-    // What cannot be looked at at all is lost if the operator says so, unless somebody serves it.
+    // A target that cannot be checked at all counts as lost if the operator says so, unless a server has it open.
     match found {
         Ok(report) if report.count_of(Kind::JournalLost) == 0 => {
             return Err(CliError::usage(format!(
@@ -180,13 +181,13 @@ fn mdt_dir(env: &Env, dirs: &[PathBuf]) -> Option<String> {
     utf8(&mdt.dir).ok()
 }
 
-/// The targets compared with each other.
+/// Compares the targets with each other.
 fn together(reports: &[Report]) -> Report {
     let quiet = if reports.iter().all(|report| report.clean_stop) { Quiet::Servers } else { Quiet::No };
     check_cluster(reports, ClusterOptions { quiet })
 }
 
-/// Checks all targets of a stopped cluster, data and all; an error names the first thing that is wrong.
+/// Checks all targets of a stopped cluster, including data. The error names the first problem.
 pub fn check_stopped(cluster: &Cluster) -> CliResult {
     let args = FsckArgs {
         dirs: vec![cluster.dir.clone()],

@@ -1,4 +1,4 @@
-//! Between the command line and the kernel's mount.
+//! Connects the command line with the kernel's mount.
 
 use std::{path::Path, time::Duration};
 
@@ -17,30 +17,30 @@ use crate::{
     units::{show_bytes, show_count, show_seconds},
 };
 
-/// How long the MGS may take to answer a mount.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a mount waits for the MGS.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server that is up answers sooner than this.
+/// A server that is up replies sooner than this.
 const LOOK: Duration = Duration::from_secs(2);
-/// How often a mount looks whether programs wait for servers.
+/// How often a mount checks whether programs wait for servers.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A wait that people are told of.
+/// A wait of this length is reported.
 const LONG: Duration = Duration::from_secs(1);
 
-/// What is to be mounted.
+/// The file system to mount.
 pub struct Place {
-    /// Who tells of the cluster.
+    /// The addresses of the MGS.
     pub mgs: Vec<Address>,
-    /// Which it must be, where that is known.
+    /// The expected uuid of the cluster, if it is known.
     pub cluster: Option<Uuid>,
-    /// As `df` shows it.
+    /// The source that `df` shows.
     pub source: String,
-    /// Begin a session of our own once it is mounted.
+    /// Begin a new session (setsid) once it is mounted.
     pub background: bool,
 }
 
-/// Mounts, says so on stdout in one line, serves the kernel until the mount is taken away or `stop` is true; then makes
-/// everything durable.
+/// Mounts, prints one line on stdout, and serves the kernel until the file system is unmounted or `stop` is true. Then
+/// makes everything durable.
 pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut stop: watch::Receiver<bool>) -> CliResult {
     let client = forebay_env::sync::select! {
         biased;
@@ -70,7 +70,8 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
             biased;
             _ = stop.wait_for(|stop| *stop) => {
                 mounted.unmount(true).await.doing(|| "stopping".into())?;
-                // Handles are about to be closed: what programs still do to theirs is as on a mount that is gone.
+                // Handles are about to be closed, so programs that still use theirs get the error of a mount that is
+                // gone.
                 mounted.refuse();
                 break;
             }
@@ -90,7 +91,7 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     result
 }
 
-/// Makes everything durable; notes what it waits for, as long as it does.
+/// Makes everything durable. Meanwhile it notes which servers it waits for.
 async fn end(env: &Env, client: &Client, notes: &Notes) -> ClientResult<()> {
     notes.keep(None);
     let mut unmounting = std::pin::pin!(client.unmount());
@@ -103,14 +104,14 @@ async fn end(env: &Env, client: &Client, notes: &Notes) -> ClientResult<()> {
     }
 }
 
-/// Caches go where memory is short.
+/// Shrinks caches when memory is short.
 fn bound_caches(client: &Client) {
     if let Some(memory) = Memory::look() {
         client.bound_caches(memory.for_caches(client.stats().read_cache_bytes));
     }
 }
 
-/// What programs wait for, if any has waited for long.
+/// The servers that programs wait for, if a request has waited for long.
 fn waits(mounted: &Mounted, client: &Client) -> Option<Value> {
     let (requests, longest) = mounted.waiting(LONG)?;
     Some(json!({"requests": requests, "longest_s": longest.as_secs(), "awaited": awaited(client)}))
@@ -127,7 +128,7 @@ async fn connect(env: &Env, place: &Place, mnt: &str, options: &Options) -> CliR
     let addresses: Vec<String> = place.mgs.iter().map(Address::to_string).collect();
     let addresses = addresses.join(" or ");
     let options = options.client(place.mgs.clone(), format!("mount {mnt} (process {})", std::process::id()));
-    let client = match env.timeout(PATIENCE, Client::mount(env, options)).await {
+    let client = match env.timeout(TIMEOUT, Client::mount(env, options)).await {
         Ok(client) => client.doing(|| format!("cannot mount from {addresses}"))?,
         Err(_) => return Err(CliError::failed(why_not(env, place, &addresses).await)),
     };
@@ -141,14 +142,15 @@ async fn connect(env: &Env, place: &Place, mnt: &str, options: &Options) -> CliR
     }
 }
 
-/// Why a mount has not begun after all its patience: asked once more, as who waits for a server keeps its errors to itself.
+/// Why a mount did not succeed within its timeout. Sends one more request, because a client that waits for a server
+/// does not report its errors.
 async fn why_not(env: &Env, place: &Place, addresses: &str) -> String {
-    let patience = PATIENCE.as_secs();
+    let timeout = TIMEOUT.as_secs();
     match env.timeout(LOOK, forebay_rpc::ask(env, &place.mgs, &GetMap {})).await {
         Ok(Ok(_)) => format!(
-            "MDT0000 answers at {addresses}, and let no mount begin within {patience} s: `forebay status` says what it waits for"
+            "MDT0000 answers at {addresses}, and let no mount begin within {timeout} s: `forebay status` says what it waits for"
         ),
-        Ok(Err(error)) => format!("no mount began within {patience} s: {error}"),
+        Ok(Err(error)) => format!("no mount began within {timeout} s: {error}"),
         Err(_) => format!("nobody answers at {addresses}: what listens there hangs, or its machine is busy"),
     }
 }

@@ -1,7 +1,7 @@
-//! What a mount must not hide: the directories that its cluster's servers, or the mount itself, work in. A mount over one of
-//! them waits for servers that wait for it, and everybody hangs.
+//! Directories that a mount must not hide: those in which its cluster's servers, or the mount itself, work. A mount
+//! over one of them waits for servers that wait for the mount: a deadlock.
 //!
-//! Directories are compared by device and inode, so that links and bind mounts make no difference.
+//! Directories are compared by device and inode, so links and bind mounts make no difference.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // looks at directories; nothing here serves
 
 use std::{
@@ -18,12 +18,12 @@ use crate::{
     mounts,
 };
 
-/// A directory that somebody works in.
+/// A directory that a server or the mount uses.
 struct Needed {
     dir: PathBuf,
-    /// Whose it is, in words.
+    /// What it is, for messages.
     what: String,
-    /// What lies in it is theirs, too.
+    /// Everything below it is in use, too.
     all: bool,
 }
 
@@ -37,7 +37,7 @@ impl Needed {
     }
 }
 
-/// Refuses `mnt` as a place for a mount of `cluster`.
+/// Refuses `mnt` as a mount point of `cluster` if it hides such a directory.
 pub fn refuse(cluster: &ClusterArg, mnt: &Path) -> CliResult {
     match cluster {
         ClusterArg::Described(cluster) => refuse_for_cluster(cluster, mnt),
@@ -51,14 +51,14 @@ pub fn refuse(cluster: &ClusterArg, mnt: &Path) -> CliResult {
     }
 }
 
-/// The same of a cluster with a description.
+/// The same for a cluster with a description.
 pub fn refuse_for_cluster(cluster: &Cluster, mnt: &Path) -> CliResult {
     let targets = cluster.targets().into_iter();
     let targets = targets.map(|target| Needed::all(target.dir, format!("the directory of {}", target.id)));
     refuse_any(mnt, of_dir(&cluster.dir).into_iter().chain(targets).collect())
 }
 
-/// The same of a cluster that may not be there yet.
+/// The same for a cluster that may not exist yet.
 pub fn refuse_for_dir(dir: &Path, osts: u32, mnt: &Path) -> CliResult {
     let targets = [TargetId::mdt(0)].into_iter().chain((0..osts).map(TargetId::ost));
     let targets = targets.map(|id| Needed::all(dir.join(id.to_string()), format!("the directory of {id}")));
@@ -76,7 +76,7 @@ fn of_dir(dir: &Path) -> Vec<Needed> {
 fn refuse_any(mnt: &Path, mut needed: Vec<Needed>) -> CliResult {
     needed.push(Needed::all(mounts::run_dir(), "what mounts note of themselves"));
     needed.extend(["/proc", "/dev"].map(|dir| Needed::way_to(dir, "what every mount needs")));
-    // To look at such a mount itself may take servers that are away, and it is refused anyway.
+    // Such a mount is refused elsewhere, and accessing it may need servers that are unreachable.
     if mounts::seen(mnt).is_some_and(|(kind, _)| kind.starts_with("fuse")) {
         return Ok(());
     }
@@ -98,11 +98,11 @@ fn refuse_any(mnt: &Path, mut needed: Vec<Needed>) -> CliResult {
     Ok(())
 }
 
-/// Where a path leads, as far as it is there.
+/// A path resolved as far as it exists.
 struct Place {
-    /// With links resolved as far as it is there.
+    /// The path, with links resolved as far as it exists.
     path: PathBuf,
-    /// Device and inode of it and of all above it, those that are not there left out.
+    /// Device and inode of the path and all directories above it, except those that do not exist.
     ids: Vec<(u64, u64)>,
     is_there: bool,
 }
@@ -123,7 +123,7 @@ impl Place {
         }
     }
 
-    /// It is `other`, or lies in it.
+    /// Whether it is `other`, or lies in it.
     fn lies_in(&self, other: &Place) -> bool {
         match (other.is_there, other.ids.first()) {
             (true, Some(id)) => self.ids.contains(id),
@@ -157,7 +157,7 @@ mod tests {
         for good in [dir.join("mnt"), dir.join("x/y"), base.join("m"), dir.join("OST0002"), base.join("a/c2")] {
             assert_eq!(said(&good), None, "{}", good.display());
         }
-        // Neither is there yet.
+        // Neither exists yet.
         let (new, above) = (base.join("new/c"), base.join("new"));
         assert!(refuse_for_dir(&new, 1, &above).is_err() && refuse_for_dir(&new, 1, &above.join("m")).is_ok());
         std::fs::remove_dir_all(&base).expect("removed");

@@ -1,7 +1,10 @@
-//! Who keeps a mount in use: programs by their directories, open files and mappings, and mount namespaces that have it too.
+//! Holders of a mount: programs that use it by their directories, open files and mappings, and mount namespaces that
+//! have it too.
 //!
-//! Only the kernel is asked (statx(2) with AT_STATX_DONT_SYNC, /proc), never the mount's servers: they may be away.
-//! Not here: what the kernel itself keeps (loop devices, exported file systems), and processes that this user may not look at.
+//! Only the kernel is queried (statx(2) with AT_STATX_DONT_SYNC, /proc), never the mount's servers: they may be
+//! unreachable.
+//! Not here: uses by the kernel itself (loop devices, exported file systems), and processes that this user may not
+//! inspect.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // looks at processes; nothing here serves
 
 use std::{
@@ -12,26 +15,26 @@ use std::{
 
 use crate::{mounts, posix};
 
-/// Holders that are named; the others are counted.
+/// Most holders that are named; the others are counted.
 const NAMED: usize = 5;
 
-/// A file system's number, as stat(2) and mountinfo have it.
+/// A file system's device number, as in stat(2) and mountinfo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Of its driver: 0 for those without a disk.
+    /// Number of the driver: 0 for file systems without a disk.
     pub major: u32,
-    /// Of the file system.
+    /// Number of the file system.
     pub minor: u32,
 }
 
 impl Device {
-    /// From `0:45`.
+    /// Parses `0:45`.
     pub fn parse(text: &str) -> Option<Self> {
         let (major, minor) = text.trim().split_once(':')?;
         Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
     }
 
-    /// What `path` leads to lies on it.
+    /// Whether the file that `path` leads to lies on it.
     fn holds(self, path: &Path) -> bool {
         posix::device_of(path) == Some((self.major, self.minor))
     }
@@ -46,17 +49,17 @@ impl fmt::Display for Device {
 /// A process that keeps a mount in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Which.
+    /// Its process id.
     pub pid: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// By what it holds the mount, in words.
+    /// How it holds the mount, for messages.
     pub how: String,
-    /// It uses the mount now. Else its mount namespace has it, and nothing is open there.
+    /// It uses the mount now. If false, its mount namespace has the mount, and nothing is open there.
     pub is_user: bool,
 }
 
-/// Who holds the file system `device`, this process and its server `served_by` apart.
+/// The holders of the file system `device`, except this process and the process `served_by` that serves the mount.
 pub fn of(device: Device, served_by: Option<u32>) -> Vec<Holder> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -76,7 +79,7 @@ pub fn of(device: Device, served_by: Option<u32>) -> Vec<Holder> {
     holders
 }
 
-/// Who holds the mount at `mnt`, in words, the first few by name.
+/// A text that names the first few holders of the mount at `mnt`.
 pub fn show(mnt: &Path, holders: &[Holder]) -> String {
     match holders.is_empty() {
         true => unseen(posix::is_root(), mounts::awaited(mnt)),
@@ -84,7 +87,7 @@ pub fn show(mnt: &Path, holders: &[Holder]) -> String {
     }
 }
 
-/// Who holds a mount that nobody is seen to hold. `awaited`: what programs in calls wait for, if that is known.
+/// Possible holders of a mount without a visible holder. `awaited`: what programs in calls wait for, if that is known.
 fn unseen(is_root: bool, awaited: Option<String>) -> String {
     let awaited = awaited.map_or_else(String::new, |awaited| format!(" (for {awaited})"));
     let others = if is_root { "" } else { "another user's program, " };
@@ -105,7 +108,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// By what a process uses the file system.
+/// How a process uses the file system.
 fn used_by(pid: u32, device: Device) -> Option<&'static str> {
     let at = |what: &str| PathBuf::from(format!("/proc/{pid}/{what}"));
     let links = [("cwd", "working directory"), ("root", "root directory"), ("exe", "program")];
@@ -122,13 +125,13 @@ fn used_by(pid: u32, device: Device) -> Option<&'static str> {
         })
 }
 
-/// A line of /proc/PID/maps names the file system: `address permissions offset 00:2d inode path`.
+/// Whether a line of /proc/PID/maps has the file system: `address permissions offset 00:2d inode path`.
 fn maps_name(maps: &str, device: Device) -> bool {
     let wanted = format!("{:02x}:{:02x}", device.major, device.minor);
     maps.lines().any(|line| line.split(' ').nth(3) == Some(wanted.as_str()))
 }
 
-/// Where the process has the file system mounted.
+/// Where the file system is mounted in the process's mount namespace.
 fn mounted_for(pid: u32, device: Device) -> Option<String> {
     let table = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).ok()?;
     mounts::points_of(&table, device).into_iter().next()

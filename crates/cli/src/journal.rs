@@ -1,4 +1,4 @@
-//! `forebay journal list|move|free`: journals on devices of their own, which several targets may share.
+//! `forebay journal list|move|free`: journals on separate devices, which several targets may share.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ pub struct FreeArgs {
     pub target: Uuid,
 }
 
-/// Does it and says what it did.
+/// Runs the command and prints the result.
 pub fn run(command: &JournalCommand) -> CliResult {
     match command {
         JournalCommand::List(args) => real::run(|env| async move { list(&env, args).await }),
@@ -120,7 +120,7 @@ async fn free(env: &Env, args: &FreeArgs) -> CliResult {
     Ok(())
 }
 
-/// Of a file that is there, one name, whatever links lead to it; devices keep the name that the operator chose.
+/// The resolved path of an existing file, so that it has one name. Devices keep the name that the operator chose.
 fn real_path(path: &Path) -> CliResult<String> {
     use std::os::unix::fs::FileTypeExt;
     let is_device = path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());

@@ -1,7 +1,7 @@
-//! Targets of a cluster whose directories do not hold them any more: deleted, or on a disk that is away.
+//! Lost targets: their directories no longer hold them, because they were deleted or their disk is missing.
 //!
-//! Such a target is never formatted again by itself, and nobody is told to: its files would seem never to have been. The others go
-//! on without it.
+//! A lost target is never formatted again automatically, and no message suggests that: its files would seem never to
+//! have existed. The other targets are served without it.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // looks for directories; nothing here serves
 
 use std::io::ErrorKind;
@@ -10,31 +10,31 @@ use forebay_proto::TargetKind;
 
 use crate::cluster::Target;
 
-/// What is wrong with a target, and what to do.
+/// A lost target, with what is wrong and what to do.
 pub struct Lost {
-    /// Which.
+    /// The target.
     pub target: Target,
     words: String,
 }
 
 impl Lost {
-    /// Those of `targets` that are lost.
+    /// The lost ones of `targets`.
     pub fn among(targets: Vec<Target>) -> Vec<Self> {
         targets.into_iter().filter_map(|target| why(&target).map(|words| Self { target, words })).collect()
     }
 
-    /// In words, what to do among them.
+    /// A text that also says what to do.
     pub fn words(&self) -> &str {
         &self.words
     }
 }
 
-/// All of them in words, a line for each.
+/// The texts of all of them, one a line.
 pub fn show(lost: &[Lost]) -> String {
     lost.iter().map(Lost::words).collect::<Vec<_>>().join("\n")
 }
 
-/// Why a target is lost, if it is, and what to do: never to format it.
+/// Why a target is lost, and what to do, if it is lost. The advice is never to format it.
 pub fn why(target: &Target) -> Option<String> {
     let is_gone = |name: &str| {
         let kind = target.dir.join(name).symlink_metadata().map_err(|error| error.kind());
@@ -47,7 +47,7 @@ pub fn why(target: &Target) -> Option<String> {
     if is_gone("identity") {
         return Some(words(target, &format!("{dir} holds no target")));
     }
-    // Its data may lie elsewhere, or twice.
+    // Its data may be elsewhere, or mirrored.
     let is_whole = !is_gone("data") || !is_gone("data.path") || !is_gone("mirror.path");
     (!is_whole).then(|| words(target, &format!("there is no {dir}/data")))
 }

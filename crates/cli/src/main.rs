@@ -1,7 +1,8 @@
 //! `forebay`: the one program. One file per subcommand.
 //!
-//! Invariant: exit code 0 = it was done; 1 = it was tried and did not work; 2 = the arguments are wrong; 3 = bytes or
-//! names are not what they were (`fsck`: as fsck(8)). Words go to stderr, results to stdout; progress is shown on terminals only.
+//! Invariant: exit code 0 = success; 1 = the command failed; 2 = the arguments are wrong; 3 = bytes or names differ
+//! from the expected ones (`fsck`: as fsck(8)). Messages go to stderr, results to stdout. Progress is shown on
+//! terminals only.
 
 mod ask;
 mod bench;
@@ -52,7 +53,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{CliResult, complain};
 
-/// Requests are many small allocations of one thread: glibc's allocator takes an eighth of a mount's time.
+/// Requests make many small allocations in one thread: with glibc's allocator they take an eighth of a mount's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -140,7 +141,7 @@ fn main() -> ExitCode {
     if is_helper && mount::is_for_show(&called) {
         return ExitCode::SUCCESS;
     }
-    // Called as `lfs` it answers as lfs; called as a helper of mount(8) it mounts.
+    // Called as `lfs` it replies as lfs; called as a helper of mount(8) it mounts.
     let arguments = if is_helper { mount::as_helper(called) } else { called };
     match parse(&arguments).and_then(|line| open_files::raise().and_then(|()| run(&line.command))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -151,19 +152,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line; help and most errors clap shows itself, and ends.
+/// Parses the command line. For help and most errors clap prints and exits.
 fn parse(arguments: &[OsString]) -> CliResult<CommandLine> {
     CommandLine::try_parse_from(arguments)
         .map_err(|error| refused::explain(arguments, &error).unwrap_or_else(|| error.exit()))
 }
 
-/// The program was called through a link of this name.
+/// Whether the program was called through a link of this name.
 fn called_as(arguments: &[OsString], name: &str) -> bool {
     arguments.first().and_then(|program| Path::new(program).file_name()).is_some_and(|called| called == name)
 }
 
 fn run(command: &Command) -> CliResult {
-    // These say much, and hold nothing that others wait for.
+    // These print a lot, and hold nothing that others wait for.
     if matches!(
         command,
         Command::Getstripe(_)

@@ -1,6 +1,6 @@
-//! How much memory there is for a mount's caches: of the machine, and of the control groups that the process is in.
+//! How much memory a mount's caches may use: limited by the machine, and by the control groups of the process.
 //!
-//! What a mount keeps of names and bytes can be had again; programs' memory cannot. So where memory is short caches go first.
+//! Cached names and bytes can be fetched again; programs' memory cannot. So when memory is short, caches shrink first.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // /proc and /sys of this machine
 
 use std::{
@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-/// How often a mount looks.
+/// How often a mount checks the memory.
 pub const INTERVAL: Duration = Duration::from_millis(250);
-/// This part of the memory is left to others, in any case,
+/// This fraction of the memory is always left to others,
 const RESERVE: u64 = 16;
-/// or so many bytes of a large one.
+/// or this many bytes of a large memory.
 const RESERVE_BYTES: u64 = 1 << 30;
-/// What was read may take so much, however short memory is: without any, a mount would be slow for as long as programs use all there is.
+/// The read cache may always have this much. Without it, a mount would be slow whenever programs use all memory.
 const ALWAYS_BYTES: u64 = 4 << 20;
 
 /// Memory of a machine or group, in bytes.
@@ -26,7 +26,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What is nearest to its end. `None`: this system does not tell.
+    /// The machine or group with the least spare memory. `None`: the system does not report it.
     pub fn look() -> Option<Self> {
         let machine = of_machine(&fs::read_to_string("/proc/meminfo").ok()?);
         let groups = fs::read_to_string("/proc/self/cgroup").map(|text| groups(&text)).unwrap_or_default();
@@ -34,12 +34,13 @@ impl Memory {
         all.min_by_key(Self::spare)
     }
 
-    /// Beside what is left to others.
+    /// Available memory minus the part that is left to others.
     fn spare(&self) -> u64 {
         self.available.saturating_sub((self.total / RESERVE).min(RESERVE_BYTES))
     }
 
-    /// What a cache that holds `kept` bytes may hold until the next look: half of what is spare more; where nothing is, half of it.
+    /// How much a cache of `kept` bytes may hold until the next check: half of the spare memory more, or half of `kept`
+    /// if none is spare.
     pub fn for_caches(&self, kept: u64) -> u64 {
         let bytes = match self.spare() {
             0 => kept / 2,
@@ -57,7 +58,8 @@ fn of_machine(text: &str) -> Option<Memory> {
     Some(Memory { total: bytes("MemTotal:")?, available: bytes("MemAvailable:")? })
 }
 
-/// Directories of the memory groups of a process, those above them too, as its `/proc/self/cgroup` tells. Versions 1 and 2.
+/// Directories of the memory control groups of a process and all groups above them, from its `/proc/self/cgroup`.
+/// Versions 1 and 2.
 fn groups(text: &str) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for line in text.lines() {
@@ -74,13 +76,13 @@ fn groups(text: &str) -> Vec<PathBuf> {
     all
 }
 
-/// `None`: it has no limit, or is not there (in a container the path may be the host's).
+/// `None`: the group has no limit, or does not exist (in a container the path may be the host's).
 fn of_group(directory: &Path) -> Option<Memory> {
     let number = |name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
     let total = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
     let usage = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
     let statistics = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
-    // Pages of files that nobody wants go before anybody is killed.
+    // The kernel reclaims inactive pages of files before it kills a process.
     let name = if statistics.contains("total_inactive_file") { "total_inactive_file " } else { "inactive_file " };
     let pages = statistics.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
     Some(Memory { total, available: total.saturating_sub(usage.saturating_sub(pages.unwrap_or(0))) })

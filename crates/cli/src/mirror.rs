@@ -1,7 +1,7 @@
-//! `forebay mirror replace|alone`: what the operator does to a target that is kept twice.
+//! `forebay mirror replace|alone`: operations on a mirrored target.
 //!
-//! Both work on the target's directories; a server that runs sees a new copy within a moment, and `status` shows how far it
-//! is filled.
+//! Both work on the target's directories. A running server notices a new copy within a moment, and `status` shows how
+//! far it is filled.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ pub struct AloneArgs {
     pub dir: PathBuf,
 }
 
-/// Does it and says what it did.
+/// Runs the command and prints the result.
 pub fn run(command: &MirrorCommand) -> CliResult {
     match command {
         MirrorCommand::Replace(args) => real::run(|env| async move { replace(&env, args).await }),

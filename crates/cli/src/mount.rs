@@ -1,8 +1,8 @@
-//! `forebay mount CLUSTER MNT`: the file system in the tree of this machine.
+//! `forebay mount CLUSTER MNT`: mounts the file system on this machine.
 //!
-//! A mount is a process. Its pid is kept under a directory of this user's, by the place it is mounted at, so that
-//! `umount` can wait until everything is durable and the process has ended.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // makes the mount point; what serves it is in `fuse_mount`
+//! A mount is a process. Its pid is kept in a directory of this user, under the mount point's name. With it `umount`
+//! can wait until everything is durable and the process has ended.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // makes the mount point; `fuse_mount` serves it
 
 use std::{
     ffi::OsString,
@@ -28,13 +28,13 @@ use crate::{
     remount, stop,
 };
 
-/// How long the process of an earlier mount at the same place may take to make its changes durable.
-const EARLIER_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the process of an earlier mount at the same mount point may take to make its changes durable.
+const EARLIER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A wait that nobody needs to be told of.
+/// A wait of this length needs no message.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// As many links as Linux follows.
+/// As many links as Linux follows in a path.
 const LINKS: usize = 40;
 
 /// What to mount where.
@@ -81,7 +81,7 @@ pub fn run(args: &MountArgs) -> CliResult {
     };
     open_files::refuse_few_to_mount(targets)?;
     posix::check_fuse_device().map_err(|words| CliError::failed(format!("nothing can be mounted: {words}")))?;
-    // Whoever looks at the mount later may be elsewhere.
+    // Later readers of the mount table may have another current directory.
     let source = match &cluster {
         ClusterArg::Described(cluster) => utf8(&cluster.dir)?,
         ClusterArg::Addresses(addresses) if addresses.iter().any(|address| matches!(address, Address::Unix(_))) => {
@@ -97,8 +97,8 @@ pub fn run(args: &MountArgs) -> CliResult {
         ClusterArg::Described(cluster) => cluster.log_dir(),
         ClusterArg::Addresses(_) => mounts::run_dir(),
     };
-    ask::tell_if_silent(&cluster, fuse_mount::PATIENCE)?;
-    // Of an address it is known by now that it is that of a cluster.
+    ask::warn_if_unreachable(&cluster, fuse_mount::TIMEOUT)?;
+    // By now the cluster of an address is known.
     hides::refuse(&cluster, &mnt)?;
     start(&source, &mnt, &words, &log_dir)
 }
@@ -131,15 +131,17 @@ fn start(cluster: &str, mnt: &Path, options: &[String], log_dir: &Path) -> CliRe
     args.extend(["--".to_owned(), cluster.to_owned(), utf8(mnt)?]);
     let (name, run_dir) = (mounts::name_of(mnt), mounts::run_dir());
     let called = format!("the mount at {}", mnt.display());
-    // Who mounts for an automounter belongs to its group: others that look at the place wait for the mount.
+    // A process that mounts for an automounter must stay in its process group: other processes that access the path
+    // wait for the mount.
     Background { name: &name, called, args, own_session: false, run_dir: &run_dir, log_dir }
         .start()?
         .wait_ready()
         .map(drop)
 }
 
-/// The arguments with which mount(8) calls its helpers (`mount.forebay SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]
-/// [-t TYPE]`), as this program has them. `defaults` it keeps to itself, and says what is otherwise.
+/// Converts the arguments with which mount(8) calls its helpers
+/// (`mount.forebay SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`) to this program's. mount(8) does not pass
+/// `defaults` on, only the options that differ from it.
 pub fn as_helper(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut arguments = arguments.into_iter();
     let mut ours: Vec<OsString> = arguments.next().into_iter().chain(["mount", "-odefaults"].map(Into::into)).collect();
@@ -155,21 +157,21 @@ pub fn as_helper(arguments: Vec<OsString>) -> Vec<OsString> {
     ours
 }
 
-/// This program was called as mount.fuse(8) calls the one of a file system, `forebay SOURCE DIR -o OPTIONS`: mount(8) asks it for what
-/// has the type `fuse.forebay`. A source is a path or an address, and no command has a slash or a colon in its name.
+/// Whether mount.fuse(8) calls this program, as `forebay SOURCE DIR -o OPTIONS`. mount(8) does so for the type
+/// `fuse.forebay`. A source is a path or an address, and no command has a slash or a colon in its name.
 pub fn is_called_by_fuse(arguments: &[OsString]) -> bool {
     let is_source = |word: &OsString| word.as_encoded_bytes().iter().any(|byte| b"/:".contains(byte));
     matches!(arguments, [_, source, _, option, ..] if option == "-o" && is_source(source))
 }
 
-/// Called as a helper it is told to mount nothing (`mount -f`): mount(8) only wants to know what it would do.
+/// Whether the helper is asked to mount nothing (`mount -f`): mount(8) only shows what it would do.
 pub fn is_for_show(arguments: &[OsString]) -> bool {
     let flags =
         |argument: &OsString| argument.to_str().is_some_and(|flags| is_helper_flag(flags) && flags.contains('f'));
     arguments.iter().skip(3).any(flags)
 }
 
-/// What mount(8) expects of its helpers: 1 for a wrong call, 32 for a mount that failed.
+/// The exit code that mount(8) expects of its helpers: 1 for wrong arguments, 32 for a failed mount.
 pub fn helper_exit_code(error: &CliError) -> u8 {
     if error.kind == CliErrorKind::Usage { 1 } else { 32 }
 }
@@ -187,7 +189,8 @@ fn refuse_mounted(mnt: &Path) -> CliResult {
     wait_for_earlier(mnt)
 }
 
-/// The absolute path of a mount point, made if it is missing: for who is given a cluster's places to keep.
+/// The absolute path of a mount point, which is made if it is missing. For commands that choose the mount point
+/// themselves, such as `up`.
 pub fn make_point(mnt: &Path) -> CliResult<PathBuf> {
     match find_point(mnt) {
         Err(_) if mnt.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) => {
@@ -198,12 +201,12 @@ pub fn make_point(mnt: &Path) -> CliResult<PathBuf> {
     }
 }
 
-/// Refuses as a mount point what is there and is no directory.
+/// Refuses a mount point that exists and is not a directory.
 pub fn refuse_file(mnt: &Path) -> CliResult {
     find_point(mnt).map(drop).or_else(|error| if mnt.symlink_metadata().is_ok() { Err(error) } else { Ok(()) })
 }
 
-/// The absolute path of a mount point, which has to be there.
+/// The absolute path of a mount point, which must exist.
 fn find_point(mnt: &Path) -> CliResult<PathBuf> {
     if let Ok(point) = resolve_point(mnt)
         && mounts::is_mounted(&point)
@@ -221,8 +224,8 @@ fn find_point(mnt: &Path) -> CliResult<PathBuf> {
     }
 }
 
-/// The absolute path of a mount point, where links lead. Only its parent is resolved: to look at a mount itself may take servers
-/// that are away (readlink(2) asks none).
+/// The absolute path of a mount point, with links followed. Only its parent is resolved: resolving a mount itself may
+/// need servers that are unreachable (readlink(2) needs none).
 pub fn resolve_point(mnt: &Path) -> CliResult<PathBuf> {
     let shown = mnt.display();
     let mut mnt = mnt.to_owned();
@@ -239,7 +242,7 @@ pub fn resolve_point(mnt: &Path) -> CliResult<PathBuf> {
     Err(CliError::usage(format!("{shown} leads through too many links")))
 }
 
-/// Is the mount until it is taken away, or a signal comes.
+/// Runs as the mount until it is unmounted, or a signal arrives.
 fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, background: bool) -> CliResult {
     let stop = stop::requested();
     wait_for_earlier(mnt)?;
@@ -253,10 +256,10 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, backg
     result
 }
 
-/// Waits for another process of a mount at `mnt`: it may still make durable what was changed there.
+/// Waits for the process of an earlier mount at `mnt`: it may still be making changes durable.
 fn wait_for_earlier(mnt: &Path) -> CliResult {
     let pid_file = mounts::pid_file(mnt);
-    // Who started us in the background has noted us already.
+    // The process that started this one in the background has already recorded its pid.
     let other = || pid_file.running().filter(|pid| *pid != std::process::id());
     if processes::wait_until(SILENCE, || other().is_none()) {
         return Ok(());
@@ -273,10 +276,10 @@ fn wait_for_earlier(mnt: &Path) -> CliResult {
         }
     }
     if let Some(pid) = other() {
-        let patience = EARLIER_PATIENCE.as_secs();
-        eprintln!("forebay: process {pid} {}; waiting up to {patience} s for it", what_it_does(pid, mnt));
+        let timeout = EARLIER_TIMEOUT.as_secs();
+        eprintln!("forebay: process {pid} {}; waiting up to {timeout} s for it", what_it_does(pid, mnt));
     }
-    if processes::wait_until(EARLIER_PATIENCE, || other().is_none()) {
+    if processes::wait_until(EARLIER_TIMEOUT, || other().is_none()) {
         return Ok(());
     }
     let pid = pid_file.running().unwrap_or(0);
@@ -287,12 +290,12 @@ fn wait_for_earlier(mnt: &Path) -> CliResult {
     )))
 }
 
-/// What the process of a mount at `mnt` does while nothing is mounted there.
+/// What the process of a mount at `mnt` is doing while nothing is mounted there.
 fn what_it_does(pid: u32, mnt: &Path) -> String {
     let mnt = mnt.display();
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let in_background = words.split(|byte| *byte == 0).any(|word| word == b"--background");
-    // It begins its session when it has mounted.
+    // The process begins its session after it has mounted.
     match (in_background, posix::leads_session(pid)) {
         (true, false) => format!("is about to mount at {mnt}, and waits for its servers"),
         (true, true) => format!("of an earlier mount at {mnt} still makes changes durable"),

@@ -1,4 +1,4 @@
-//! What follows `-o`.
+//! The mount options after `-o`.
 
 use forebay_client::{AccessTimes, CommitLevel, MountOptions};
 use forebay_env::Address;
@@ -13,54 +13,54 @@ use crate::{
 /// Options of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// When replies to changes may leave.
+    /// Commit level: when replies to changes are sent.
     pub level: Option<CommitLevel>,
-    /// Most bytes kept for replay.
+    /// Most bytes pinned for replay.
     pub pin_bytes: Option<u64>,
-    /// Most data in one request.
+    /// Most data bytes of one request.
     pub rpc_bytes: Option<u32>,
-    /// Data requests in flight to one OST.
+    /// Most data requests in flight to one OST.
     pub rpcs_in_flight: Option<usize>,
-    /// Most bytes of small writes that are kept back for a moment.
+    /// Most bytes of delayed writes.
     pub write_back_bytes: Option<u64>,
-    /// Most bytes of files that were read, and are kept.
+    /// Most bytes of the read cache.
     pub read_cache_bytes: Option<u64>,
-    /// Largest file whose bytes go to the MDT.
+    /// Largest file whose bytes are stored inline, on the MDT.
     pub inline_bytes: Option<usize>,
     /// No changes through this mount.
     pub read_only: bool,
-    /// Device files are devices.
+    /// Honour device files.
     pub devices: bool,
-    /// Programs run with their set-id bits.
+    /// Honour set-user-id and set-group-id bits.
     pub set_ids: bool,
-    /// No program runs from it.
+    /// Refuse to execute programs from it.
     pub no_exec: bool,
-    /// Which reads move access times.
+    /// Which reads update access times.
     pub access_times: Option<AccessTimes>,
-    /// No listing moves the access time of its directory.
+    /// Listing a directory does not update its access time.
     pub no_directory_access_times: Option<bool>,
     /// Other users may use it; the default when root mounts.
     pub allow_other: bool,
-    /// By which way the kernel's requests come.
+    /// How the kernel's requests arrive.
     pub transport: FuseTransport,
-    /// Change the mount that is there.
+    /// Change the existing mount.
     pub remount: bool,
 }
 
-/// What fstab and mount(8) add, and means nothing to us; also what is so anyway (locks hold across mounts, access control lists and
-/// attributes of users are kept, access times are told to the servers late).
+/// Options that fstab and mount(8) add and that mean nothing here. Also those that always hold: locks work across
+/// mounts, access control lists and user attributes are stored, access times are sent to the servers later.
 const IGNORED: &[&str] =
     &["auto", "noauto", "nofail", "_netdev", "async", "nouser", "flock", "acl", "user_xattr", "lazytime", "nolazytime"];
 
-/// Notes that fstab keeps for others.
+/// Whether the word is a note in fstab for other programs.
 fn is_note(word: &str) -> bool {
     word.starts_with("x-") || word.starts_with("X-") || word.starts_with("comment=")
 }
 
 impl Options {
-    /// From the words between commas.
+    /// Parses the comma-separated words.
     pub fn parse(words: &[String]) -> CliResult<Self> {
-        // As mount(8) has it, wherever it stands: rw, suid, dev, exec, auto, nouser, async.
+        // As in mount(8), at any position: rw, suid, dev, exec, auto, nouser, async.
         let ordinary = words.iter().any(|word| word == "defaults");
         let remount = words.iter().any(|word| word == "remount");
         let mut options = Self { devices: ordinary, set_ids: ordinary, remount, ..Self::default() };
@@ -87,7 +87,7 @@ impl Options {
             ("readcache", size) => self.read_cache_bytes = Some(parse_read_cache(size)?),
             ("inline", size) => self.inline_bytes = Some(parse_inline(size)?),
             ("transport", name) => self.transport = name.parse()?,
-            // Of what contradicts itself the last counts, as with mount(8).
+            // The last of contradicting options counts, as in mount(8).
             ("ro", "") => self.read_only = true,
             ("rw", "") => self.read_only = false,
             ("dev", "") => self.devices = true,
@@ -104,20 +104,20 @@ impl Options {
             }
             ("nodiratime", "") => self.no_directory_access_times = Some(true),
             ("diratime", "") => self.no_directory_access_times = Some(false),
-            // What users may mount, they cannot gain rights by. mount(8) adds who it was.
+            // A mount that users may make must not give them rights. mount(8) adds the user's name.
             ("user", _) | ("users", "") => (self.devices, self.set_ids, self.no_exec) = (false, false, true),
             ("owner" | "group", "") => (self.devices, self.set_ids) = (false, false),
             ("allow_other", "") => self.allow_other = true,
             ("sync" | "dirsync", "") => return Err("say commit=commit: replies leave when all is durable".into()),
             ("remount", "") => {}
-            // mount(8) repeats what the kernel tells of the mount.
+            // mount(8) repeats the options that the kernel shows for the mount.
             ("user_id" | "group_id" | "max_read" | "blksize", _) | ("default_permissions", "") if self.remount => {}
             _ => return Err("there is no such option; see `forebay mount --help`".into()),
         }
         Ok(())
     }
 
-    /// For the client.
+    /// The client's options.
     pub fn client(&self, addresses: Vec<Address>, description: String) -> MountOptions {
         let mut options = MountOptions::new(addresses);
         options.level = self.level.unwrap_or(options.level);
@@ -156,7 +156,7 @@ fn parse_write_back(text: &str) -> Result<u64, String> {
     if fits { Ok(bytes) } else { Err("use 1MiB to 4GiB, or 0 to send every write at once".into()) }
 }
 
-/// Largest file whose bytes go to the MDT.
+/// Largest file whose bytes are stored inline, on the MDT.
 pub fn parse_inline(text: &str) -> Result<usize, String> {
     let bytes = if text == "0" { 0 } else { parse_size(text)? };
     let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= INLINE_BYTES);

@@ -1,4 +1,4 @@
-//! Which of our mounts there are on this machine.
+//! The Forebay mounts of this machine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the kernel's table of mounts; nothing here serves
 
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use crate::{
     processes::PidFile,
 };
 
-/// What an automounter has at a place until something is mounted there.
+/// The type of an automounter's mount at a path, until a file system is mounted there.
 const AUTOFS: &str = "autofs";
 
-/// How the files are called that are kept of a mount.
+/// Endings of the files that are kept for a mount.
 const PID_ENDING: &str = ".pid";
 const DEVICE_ENDING: &str = ".device";
-/// Of an earlier mount at the same place, before its pid: no name of a mount has it.
+/// Marks the files of an earlier mount at the same mount point; its pid follows. No name of a mount contains this.
 const EARLIER: &str = "%earlier-";
 
-/// What is kept of a mount point's path in the name of a file, which 255 bytes are the limit of.
+/// Most bytes of a mount point's path in a file name, which may have 255 bytes.
 const NAME_BYTES: usize = 180;
 
-/// Where pids of mounts are kept: of this machine's root, or of this user.
+/// The directory for pids of mounts: for root one of this machine, otherwise one of this user.
 pub fn run_dir() -> PathBuf {
     if posix::is_root() {
         return "/run/forebay".into();
@@ -36,7 +36,8 @@ pub fn run_dir() -> PathBuf {
     }
 }
 
-/// The name of the process of the mount at `mnt`: the path, with `-` for `/`; of a long path its end, and a sum of all of it.
+/// The name of the process of the mount at `mnt`: the path, with `-` for `/`. For a long path its end, and a checksum
+/// of the whole path.
 pub fn name_of(mnt: &Path) -> String {
     let path = mnt.to_string_lossy();
     let escaped = path.replace('%', "%25").replace('-', "%2d").replace('/', "-");
@@ -47,26 +48,27 @@ pub fn name_of(mnt: &Path) -> String {
     format!("mount%{:016x}{}", crc::crc64(path.as_bytes()), &escaped[cut..])
 }
 
-/// Where the pid of a mount of this user's is kept, as things are now.
+/// The pid file of a mount of this user, in the current environment.
 pub fn own_pid_file(mnt: &Path) -> PidFile {
     PidFile::of(&run_dir(), &name_of(mnt))
 }
 
-/// Where its pid is kept. It may have been mounted by another user, or by this one from another environment (a login, cron).
+/// The pid file of the mount at `mnt`. It may have been mounted by another user, or by this one in another environment
+/// (a login, cron).
 pub fn pid_file(mnt: &Path) -> PidFile {
     let (own, name) = (own_pid_file(mnt), name_of(mnt));
     if own.running().is_some() {
         return own;
     }
     let noted = other_run_dirs().into_iter().map(|dir| (posix::owner(&dir), PidFile::of(&dir, &name)));
-    // A user can note no process but those of that user.
+    // A user's pid file counts only for processes of that user.
     let is_true = |(owner, file): &(Option<u32>, PidFile)| {
         file.running().is_some_and(|pid| posix::owner(Path::new(&format!("/proc/{pid}"))) == *owner)
     };
     noted.filter(|(owner, _)| owner.is_some()).find(is_true).map_or(own, |(_, file)| file)
 }
 
-/// What [`run_dir`] may be for others.
+/// The directories that [`run_dir`] may be for other users.
 fn other_run_dirs() -> Vec<PathBuf> {
     let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let users = entries(Path::new("/run/user")).map(|dir| dir.join("forebay"));
@@ -76,18 +78,18 @@ fn other_run_dirs() -> Vec<PathBuf> {
     [PathBuf::from("/run/forebay")].into_iter().chain(users).chain(temporary).collect()
 }
 
-/// What a mount tells people while programs wait for servers: a file of JSON beside its pid, gone when nobody waits.
+/// What a mount reports while programs wait for servers: a JSON file beside its pid, removed when no program waits.
 pub struct Notes {
     path: PathBuf,
 }
 
 impl Notes {
-    /// Of the mount at `mnt`.
+    /// The notes of the mount at `mnt`.
     pub fn of(mnt: &Path) -> Self {
         Self { path: pid_file(mnt).beside(".waits") }
     }
 
-    /// Notes it. That it cannot be noted keeps no mount from its work.
+    /// Writes the notes. Errors do not stop the mount.
     pub fn keep(&self, waits: Option<Value>) {
         let _ = match waits {
             Some(waits) => std::fs::write(&self.path, waits.to_string()),
@@ -95,13 +97,13 @@ impl Notes {
         };
     }
 
-    /// What was noted.
+    /// Reads the notes.
     pub fn read(&self) -> Option<Value> {
         serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()
     }
 }
 
-/// What a mount waits for, in words, if it has said so.
+/// A text that says what a mount waits for, if the mount has noted that.
 pub fn awaited(mnt: &Path) -> Option<String> {
     let awaited = Notes::of(mnt).read()?["awaited"].as_array()?.clone();
     let target = |awaited: &Value| {
@@ -112,21 +114,21 @@ pub fn awaited(mnt: &Path) -> Option<String> {
     (!words.is_empty()).then(|| words.join("; "))
 }
 
-/// A mount's number, in a file beside its pid as long as its session with the kernel lasts: it tells who holds a mount that was
-/// taken away lazily, or that another mount namespace still has.
+/// A mount's device number, in a file beside its pid that lasts as long as its session with the kernel. With it,
+/// holders can be found of a mount that was detached lazily, or that another mount namespace still has.
 pub struct Noted {
     path: PathBuf,
-    /// Whose note it is: another mount at the same place may have noted itself since.
+    /// The number that this mount wrote: another mount at the same mount point may have overwritten it.
     own: Option<Device>,
 }
 
 impl Noted {
-    /// Of the mount at `mnt`.
+    /// The file of the mount at `mnt`.
     pub fn of(mnt: &Path) -> Self {
         Self { path: pid_file(mnt).beside(DEVICE_ENDING), own: None }
     }
 
-    /// Notes what is mounted at `mnt`. That it cannot be noted keeps no mount from its work.
+    /// Records the device number of the file system mounted at `mnt`. Errors do not stop the mount.
     pub fn keep(mnt: &Path) -> Self {
         let noted = Self { own: device(mnt), ..Self::of(mnt) };
         if let Some(device) = noted.own {
@@ -135,20 +137,20 @@ impl Noted {
         noted
     }
 
-    /// The session is over.
+    /// Removes the file: the session has ended.
     pub fn forget(&self) {
         if self.own.is_none() || self.own == self.read() {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 
-    /// What was noted.
+    /// Reads the recorded number.
     pub fn read(&self) -> Option<Device> {
         Device::parse(&std::fs::read_to_string(&self.path).ok()?)
     }
 }
 
-/// Lets another mount be made at `mnt`, while process `pid` goes on with an earlier one that was taken away.
+/// Allows a new mount at `mnt`, while process `pid` continues to serve an earlier one that was detached.
 pub fn set_aside(mnt: &Path, pid: u32) -> CliResult {
     let pid_file = pid_file(mnt);
     for ending in [PID_ENDING, DEVICE_ENDING] {
@@ -158,7 +160,7 @@ pub fn set_aside(mnt: &Path, pid: u32) -> CliResult {
     Ok(())
 }
 
-/// Processes that go on with earlier mounts at `mnt`, and what these noted.
+/// Processes that still serve earlier mounts at `mnt`, and their recorded device numbers.
 pub fn earlier(mnt: &Path) -> Vec<(PidFile, Noted)> {
     let prefix = format!("{}{EARLIER}", name_of(mnt));
     let all = PidFile::all(&run_dir()).into_iter().filter(|(name, _)| name.starts_with(&prefix));
@@ -169,7 +171,7 @@ pub fn earlier(mnt: &Path) -> Vec<(PidFile, Noted)> {
     noted.collect()
 }
 
-/// The number of the file system that is seen at a mount point.
+/// The device number of the visible file system at a mount point.
 pub fn device(mnt: &Path) -> Option<Device> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let wanted = mnt.to_string_lossy();
@@ -177,15 +179,15 @@ pub fn device(mnt: &Path) -> Option<Device> {
     Device::parse(seen.split(' ').nth(2)?)
 }
 
-/// Where a table of mounts has a file system.
+/// The mount points of a file system in a mount table.
 pub fn points_of(table: &str, device: Device) -> Vec<String> {
     let wanted = device.to_string();
     let of_device = table.lines().filter(|line| line.split(' ').nth(2) == Some(wanted.as_str()));
     of_device.flat_map(mount_points).collect()
 }
 
-/// What the mounts of a cluster on this machine wait for, each with its place; none of those whose programs wait for nothing.
-/// `is_of`: of a mount's source.
+/// What the mounts of a cluster on this machine wait for, each with its mount point. Mounts whose programs do not wait
+/// are left out. `is_of`: whether a mount's source is that cluster.
 pub fn waits(is_of: impl Fn(&str) -> bool) -> Vec<Value> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let ours = our_mounts(&table, is_noted).filter(|(_, source)| is_of(source));
@@ -198,45 +200,45 @@ pub fn waits(is_of: impl Fn(&str) -> bool) -> Vec<Value> {
     waits.collect()
 }
 
-/// The type of what is mounted at `mnt`, if it is no mount of ours.
+/// The type of the file system mounted at `mnt`, if it is not a Forebay mount.
 pub fn foreign(mnt: &Path) -> Option<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     foreign_in(&table, &mnt.to_string_lossy(), is_noted)
 }
 
-/// The last of several mounts at one place is the one that is seen.
+/// Of several mounts at one mount point the last is visible.
 fn foreign_in(table: &str, wanted: &str, is_noted: impl Fn(&str) -> bool) -> Option<String> {
     let seen = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted))?;
     let kind = kind_in(seen, wanted)?;
     (kind != AUTOFS && our_mounts(seen, is_noted).next().is_none()).then(|| kind.to_owned())
 }
 
-/// True if the kernel has a mount at `mnt`, alive or dead. What an automounter has there waits for one.
+/// True if the kernel has a mount at `mnt`, alive or dead. An automounter's own mount does not count.
 pub fn is_mounted(mnt: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     kind_in(&table, &mnt.to_string_lossy()).is_some_and(|kind| kind != AUTOFS)
 }
 
-/// The type of what is seen at a mount point: the last of several mounts.
+/// The type of the visible file system at a mount point: the last of several mounts.
 fn kind_in<'a>(table: &'a str, wanted: &str) -> Option<&'a str> {
     let seen = table.lines().rfind(|line| mount_points(line).any(|point| point == wanted))?;
     seen.split_once(" - ")?.1.split(' ').next()
 }
 
-/// Where the cluster made by `up` in `dir` is mounted on this machine, as far as its mounts were made by that name.
+/// The mount points of the cluster made by `up` in `dir` on this machine, as far as they were mounted by that name.
 pub fn of_cluster(dir: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let is_of = |source: &str| Path::new(source).canonicalize().is_ok_and(|source| source == dir);
     our_mounts(&table, is_noted).filter(|(_, source)| is_of(source)).map(|(point, _)| point.into()).collect()
 }
 
-/// True if what is seen at `mnt` is the cluster made by `up` in `dir`.
+/// True if the visible file system at `mnt` is the cluster made by `up` in `dir`.
 pub fn shows_cluster(dir: &Path, mnt: &Path) -> bool {
     seen(mnt).is_some_and(|(_, source)| Path::new(&source).canonicalize().is_ok_and(|source| source == dir))
         && foreign(mnt).is_none()
 }
 
-/// Type and source of what is seen at a mount point: the last of several mounts.
+/// Type and source of the visible file system at a mount point: the last of several mounts.
 pub fn seen(mnt: &Path) -> Option<(String, String)> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let wanted = mnt.to_string_lossy();
@@ -245,7 +247,7 @@ pub fn seen(mnt: &Path) -> Option<(String, String)> {
     Some((fields.next()?.to_owned(), unescape(fields.next()?)))
 }
 
-/// Options of what is seen at a mount point: of the mount, then of its file system.
+/// Options of the visible file system at a mount point: those of the mount, then those of its superblock.
 pub fn options(mnt: &Path) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     options_in(&table, &mnt.to_string_lossy())
@@ -258,13 +260,13 @@ fn options_in(table: &str, wanted: &str) -> Vec<String> {
     both.flat_map(|options| options.split(',')).map(str::to_owned).collect()
 }
 
-/// Where there are mounts of ours on this machine.
+/// The mount points of all Forebay mounts of this machine.
 pub fn all() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     our_mounts(&table, is_noted).map(|(point, _)| point).collect()
 }
 
-/// The mount of ours that `path` lies on, if it does: its point, and what it was mounted from. Asks no server.
+/// The Forebay mount that holds `path`, if any: its mount point and source. Needs no server.
 pub fn holding(path: &Path) -> Option<(String, String)> {
     let path = std::path::absolute(path).ok()?;
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -275,8 +277,8 @@ fn is_noted(point: &str) -> bool {
     pid_file(Path::new(point)).exists()
 }
 
-/// Points and sources of mounts of ours. Of type `fuse`, as others may be (so mounts of earlier versions are), those whose
-/// process is noted.
+/// Mount points and sources of Forebay mounts. Mounts of type `fuse` (from earlier versions, or of other programs)
+/// count if their process is recorded.
 fn our_mounts(table: &str, is_noted: impl Fn(&str) -> bool) -> impl Iterator<Item = (String, String)> {
     table.lines().filter_map(move |line| {
         let (mount, rest) = line.split_once(" - ")?;
@@ -287,7 +289,7 @@ fn our_mounts(table: &str, is_noted: impl Fn(&str) -> bool) -> impl Iterator<Ite
     })
 }
 
-/// The fifth field of each line of mountinfo, its octal escapes undone.
+/// The mount points in mountinfo: the fifth field of each line, unescaped.
 fn mount_points(table: &str) -> impl Iterator<Item = String> + '_ {
     table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape)
 }
@@ -310,12 +312,12 @@ fn unescape(field: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Takes away a mount whose process has died (programs on it get ENOTCONN).
+/// Unmounts a mount whose process has died (programs on it get ENOTCONN).
 pub fn clear_dead(mnt: &Path) -> CliResult {
     if pid_file(mnt).running().is_some() || !is_mounted(mnt) {
         return Ok(());
     }
-    // A name that nobody has asked for: of the mount itself the kernel may still know enough to answer.
+    // A name that was never looked up: for the mount point itself the kernel may reply from its cache.
     let name = format!(".is-anybody-there-{}", std::process::id());
     let dead = mnt.join(name).symlink_metadata().is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
     if dead {

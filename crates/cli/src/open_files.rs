@@ -1,32 +1,34 @@
-//! The limit of open files: raised as far as this process may, and checked before anything begins that would fail in the middle.
+//! The limit of open files. It is raised as far as possible, and checked before a command begins that would fail
+//! halfway.
 
 use crate::{
     error::{CliError, CliResult},
     posix,
 };
 
-/// Of any command: standard streams, an executor, a few connections.
+/// Needed by any command: standard streams, an executor, a few connections.
 const LEAST: u64 = 24;
-/// Of a process that serves or mounts, beside what it has for each target.
+/// Needed by a process that serves or mounts, besides those for each target.
 const OF_PROCESS: u64 = 16;
-/// Of a served target: its files, locks, rings and the like, its socket, connections of an MDS and of one mount.
+/// Needed for a served target: its files, locks, rings and the like, its socket, connections of an MDS and of one
+/// mount.
 const OF_SERVED_TARGET: u64 = 14;
-/// Of a target that a mount or another server talks to.
+/// Needed for a target that a mount or another server connects to.
 const OF_TARGET: u64 = 2;
 
-/// Raises the limit. Errors: no command would get far.
+/// Raises the limit. Errors: it is too low for any command.
 pub fn raise() -> CliResult {
     let limit = posix::raise_open_files();
     refuse_fewer(limit, LEAST, "it needs")
 }
 
-/// Refuses to serve `here` targets of a cluster of `all`, where they could not be opened.
+/// Refuses to serve `here` targets of a cluster of `all` if the limit does not allow it.
 pub fn refuse_few_to_serve(here: usize, all: usize) -> CliResult {
     let targets = if here == 1 { "serving a target needs".into() } else { format!("serving {here} targets needs") };
     refuse_fewer(posix::raise_open_files(), to_serve(here, all), &targets)
 }
 
-/// Refuses to mount a cluster of `all` targets, where they could not be reached.
+/// Refuses to mount a cluster of `all` targets if the limit does not allow it.
 pub fn refuse_few_to_mount(all: usize) -> CliResult {
     let needed = 2 * OF_PROCESS + OF_TARGET * all as u64;
     refuse_fewer(posix::raise_open_files(), needed, "a mount needs")

@@ -1,4 +1,5 @@
-//! `forebay pool`: named sets of OSTs, which `setstripe -p` lays files over. As lfs: `pool_new`, `pool_add`, `pool_list` ...
+//! `forebay pool`: named sets of OSTs, over which `setstripe -p` stripes files. As in lfs: `pool_new`, `pool_add`,
+//! `pool_list` ...
 
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use crate::{
     error::{CliError, CliResult, Doing},
 };
 
-/// How long the MDT may be away.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for the MDT.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What to do with pools.
 #[derive(Debug, Subcommand)]
@@ -59,7 +60,7 @@ pub struct ListArgs {
     json: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(command: &PoolCommand) -> CliResult {
     match command {
         PoolCommand::New(args) => run_as(args, "new"),
@@ -70,7 +71,7 @@ pub fn run(command: &PoolCommand) -> CliResult {
     }
 }
 
-/// One of new, add, remove and destroy.
+/// Runs new, add, remove or destroy.
 pub fn run_as(args: &ChangeArgs, what: &str) -> CliResult {
     match what {
         "new" => change(args, pool_change::NEW),
@@ -91,7 +92,7 @@ fn change(args: &ChangeArgs, change: u32) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
     let osts = parse_osts(&args.osts)?;
     let name = args.pool.clone();
-    // Who can reach the servers of a cluster is its administrator.
+    // A user who can reach the servers of a cluster is its administrator.
     let caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
     real::run(|env| async move {
         let client = connect(&env, &cluster).await?;
@@ -101,7 +102,7 @@ fn change(args: &ChangeArgs, change: u32) -> CliResult {
     })
 }
 
-/// Shows them.
+/// Shows the pools.
 pub fn list(args: &ListArgs) -> CliResult {
     let pools = of_cluster(&ClusterArg::parse(&args.cluster)?)?;
     let shown: Vec<_> =
@@ -145,11 +146,11 @@ async fn connect(env: &Env, cluster: &ClusterArg) -> CliResult<Client> {
     let mut options = MountOptions::new(cluster.mgs());
     options.description = "forebay pool".into();
     let away = |_| CliError::failed("the MGS does not answer; `forebay status` tells more");
-    let client = env.timeout(PATIENCE, Client::mount(env, options)).await.map_err(away)?;
+    let client = env.timeout(TIMEOUT, Client::mount(env, options)).await.map_err(away)?;
     client.doing(|| "cannot connect".into())
 }
 
-/// `3`, `OST0003` (hexadecimal, as everywhere), `0-3`, `OST[0-3]`, with commas between.
+/// Parses `3`, `OST0003` (hexadecimal, as everywhere), `0-3`, `OST[0-3]`, separated by commas.
 fn parse_osts(words: &[String]) -> CliResult<Vec<u32>> {
     let bad = |word: &str| CliError::usage(format!("'{word}' is no OST: use 3, OST0003, 0-3 or OST[0-3]"));
     let mut osts = Vec::new();

@@ -1,5 +1,5 @@
-//! The few system calls that std does not offer, each behind a safe function.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // system calls for commands, benchmarks and the demo; nothing here serves
+//! The few system calls that std does not provide, each behind a safe function.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // for commands, benchmarks, demo; nothing here serves
 
 use std::{
     ffi::{CStr, CString},
@@ -19,7 +19,7 @@ use std::{
 
 use crate::mount_options::Options;
 
-/// What this process and its children make from now on, sockets among it, is for its owner alone, whatever mask they were given.
+/// Sets the umask so that only the owner may use files and sockets that this process and its children make.
 pub fn for_owner_alone() {
     // SAFETY: no memory.
     unsafe { libc::umask(0o077) };
@@ -70,7 +70,7 @@ pub fn memory_bytes(what: &str) -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Raises this process's limit of open files as far as it may, and as anybody needs; returns what it is.
+/// Raises this process's limit of open files as far as allowed, up to 2^20; returns the limit.
 pub fn raise_open_files() -> u64 {
     const ENOUGH: u64 = 1 << 20;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -86,7 +86,7 @@ pub fn raise_open_files() -> u64 {
     limit.rlim_cur
 }
 
-/// Memory that this process may use as far as the machine and its cgroup say.
+/// Memory that this process may use, limited by the machine and its cgroup.
 pub fn machine_memory_bytes() -> u64 {
     // SAFETY: sysconf has no preconditions.
     let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
@@ -105,7 +105,7 @@ pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
     Some(ticks as f64 / ticks_per_second.max(1) as f64)
 }
 
-/// As [`cpu_seconds_of`], to the nanosecond.
+/// As [`cpu_seconds_of`], with nanosecond resolution.
 pub fn cpu_clock_of(pid: u32) -> Option<f64> {
     let mut clock: libc::clockid_t = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -116,7 +116,7 @@ pub fn cpu_clock_of(pid: u32) -> Option<f64> {
     known.then_some(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }
 
-/// Processor, number of them, and kernel, in one line.
+/// Processor model, number of processors, and kernel, in one line.
 pub fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |m| m.1);
@@ -139,14 +139,15 @@ pub fn today() -> String {
     format!("{:04}-{:02}-{:02}", date.tm_year + 1900, date.tm_mon + 1, date.tm_mday)
 }
 
-/// utime + stime of a `/proc/PID/stat` line; the command's name may contain anything, so count from its last `)`.
+/// utime + stime of a `/proc/PID/stat` line. The command's name may contain any character, so fields count from its
+/// last `)`.
 fn parse_stat_ticks(stat: &str) -> Option<u64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
-/// When process `pid` started (in the kernel's ticks since boot); `None` if it does not run (any more). One whose first thread is
-/// a zombie runs while it has others: they hold its files, and its locks of them.
+/// When process `pid` started (in the kernel's ticks since boot); `None` if it does not run. A process whose first
+/// thread is a zombie runs as long as it has other threads: they hold its files, and its locks on them.
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -154,24 +155,25 @@ pub fn start_time(pid: u32) -> Option<u64> {
     if fields.first() == Some(&"Z") && !has_others() { None } else { fields.get(19)?.parse().ok() }
 }
 
-/// Whose this file, or the process of this directory of /proc, is.
+/// The owner of this file, or of the process of this /proc directory.
 pub fn owner(path: &Path) -> Option<u32> {
     Some(path.symlink_metadata().ok()?.uid())
 }
 
-/// What ps, top, pkill and the kernel's log call this process: one that was started by `/proc/self/exe` they would call `exe`.
+/// Sets the name of this process in ps, top, pkill and the kernel's log. A process started by `/proc/self/exe` would be
+/// called `exe`.
 pub fn be_called(name: &std::ffi::CStr) {
     // SAFETY: a string that ends; the kernel takes 15 bytes of it.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// A pipe that nobody reads any more ends this process, as it does `cat`; not to be asked for by who serves.
+/// Lets a closed pipe end this process, as it ends `cat`. Not for processes that serve.
 pub fn end_with_closed_pipes() {
     // SAFETY: the default action of a signal is async-signal-safe.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Process `pid` was killed, or has ended, and is not gone yet.
+/// Whether process `pid` was killed or has ended, and still exists as a zombie.
 pub fn is_ending(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
@@ -194,7 +196,7 @@ pub fn is_root() -> bool {
     user_id() == 0
 }
 
-/// False if this user may not write to what is at `path`; where nothing is, nothing forbids it.
+/// False if this user may not write to the file at `path`. True if there is none.
 pub fn may_write(path: &Path) -> bool {
     let Ok(path) = c_path(path) else { return true };
     // SAFETY: `path` ends in NUL and lives across the call.
@@ -202,14 +204,14 @@ pub fn may_write(path: &Path) -> bool {
     !result.is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
 }
 
-/// Permission bits this process takes from what it makes. (umask(2) could only tell by changing them.)
+/// Permission bits that this process removes from files it makes. umask(2) could report them only by changing them.
 pub fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let octal = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     octal.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o777)
 }
 
-/// Whether this process may open /dev/fuse, and it is what it is called. Errors: why not, and what to do.
+/// Whether this process may open /dev/fuse, and whether that is the right device. Errors: the reason, and what to do.
 pub fn check_fuse_device() -> Result<(), String> {
     forebay_fuse::check_device()?;
     let device = std::fs::metadata("/dev/fuse");
@@ -241,8 +243,8 @@ pub fn group_id() -> u32 {
     unsafe { libc::getegid() }
 }
 
-/// The number of the file system that `path` leads to, as (major, minor). Asks the kernel alone, never a server of that file
-/// system: it may be away.
+/// The device number of the file system that `path` leads to, as (major, minor). Queries only the kernel, never a
+/// server of that file system: it may be unreachable.
 pub fn device_of(path: &Path) -> Option<(u32, u32)> {
     let path = c_path(path).ok()?;
     // SAFETY: zeros are a valid statx for the call to fill; `path` ends in NUL and lives across the call.
@@ -254,9 +256,9 @@ pub fn device_of(path: &Path) -> Option<(u32, u32)> {
     }
 }
 
-/// This process stands nowhere where it would hold a mount in use.
+/// Changes to the root directory, so that this process holds no mount in use.
 pub fn leave_directory() {
-    // Where even the root is closed it stays, and is told so by the kernel's EBUSY.
+    // If even the root is not accessible, the process stays; a later unmount then fails with EBUSY.
     let _ = std::env::set_current_dir("/");
 }
 
@@ -268,21 +270,21 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) })
 }
 
-/// Begins a session of its own: this process outlives who called it, and gets none of its terminal's signals.
+/// Begins a new session: this process outlives its caller, and receives no signals of its terminal.
 pub fn begin_session() {
-    // SAFETY: no memory is involved. Who leads a group already has been started on its own.
+    // SAFETY: no memory is involved. If this process leads a group already, it was started separately.
     unsafe { libc::setsid() };
 }
 
-/// Process `pid` began its session.
+/// Whether process `pid` leads its session.
 pub fn leads_session(pid: u32) -> bool {
     let Ok(pid) = i32::try_from(pid) else { return false };
     // SAFETY: no memory is involved.
     unsafe { libc::getsid(pid) == pid }
 }
 
-/// Lets `command` hold nothing open that whoever called us had open (a lock, a pipe somebody waits for); `own_session`: and begin
-/// a session of its own.
+/// Lets `command` inherit no open files of this process's caller, such as a lock or a pipe that another process waits
+/// for. `own_session`: it also begins a new session.
 pub fn in_background(command: &mut Command, own_session: bool) -> &mut Command {
     // SAFETY: between fork and exec only setsid, close_range and sigprocmask run; all are async-signal-safe.
     unsafe {
@@ -290,7 +292,7 @@ pub fn in_background(command: &mut Command, own_session: bool) -> &mut Command {
             if own_session {
                 libc::setsid();
             }
-            // Linux before 5.11 does not know it: then they stay open, as they always did.
+            // Linux before 5.11 lacks this call; then the files stay open.
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
             unblock_all_signals();
             Ok(())
@@ -339,7 +341,7 @@ pub fn catch_signals() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &stop_signals(), std::ptr::null_mut()) };
 }
 
-/// Waits for one of the signals of [`catch_signals`] and tells which came.
+/// Waits for one of the signals of [`catch_signals`] and returns it.
 pub fn wait_for_stop_signal() -> i32 {
     let mut signal = 0;
     // SAFETY: the set is initialised, `signal` is a valid place for the answer.
@@ -347,14 +349,14 @@ pub fn wait_for_stop_signal() -> i32 {
     signal
 }
 
-/// How to take a mount away.
+/// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmount {
     /// Only if no program uses it.
     Unused,
-    /// Out of sight at once, even while programs use it.
+    /// Detach at once, even while programs use the mount.
     Lazily,
-    /// Also ends what programs wait for.
+    /// Also abort calls in which programs wait.
     Forcibly,
 }
 
@@ -371,7 +373,7 @@ pub fn remount(path: &Path, options: &Options) -> io::Result<()> {
     check(unsafe { libc::mount(none, path.as_ptr(), none, flags | libc::MS_REMOUNT, none.cast()) })
 }
 
-/// Takes the mount at `path` away, with the system's helper where only that may.
+/// Unmounts `path`, through the system's helper where this user may not.
 pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
     let flags = match how {
         Unmount::Unused => 0,
@@ -381,7 +383,7 @@ pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
     forebay_fuse::unmount(path, flags)
 }
 
-/// std drops errors of close; programs that check it must see them here too.
+/// Closes `file` and returns the error, which std drops.
 pub fn close(file: File) -> io::Result<()> {
     let descriptor = file.into_raw_fd();
     // SAFETY: the descriptor is ours, open, and not used after this.
@@ -425,7 +427,7 @@ pub fn remove_xattr(path: &Path, name: &CStr) -> io::Result<()> {
     check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) })
 }
 
-/// The next bytes of `file` at or after `offset` that are there: where they begin and end.
+/// The next data of `file` at or after `offset`: where it begins and ends.
 pub fn next_data(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |offset: u64, what: i32| {
         // SAFETY: a plain system call on an open descriptor.
@@ -439,36 +441,36 @@ pub fn next_data(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
     }
 }
 
-/// The name of a user, and the number.
+/// The name and number of a user.
 pub fn show_user(user: u32) -> String {
-    // SAFETY: the result is read at once, before anybody else in this program asks.
+    // SAFETY: the result is read at once, before another call in this program replaces it.
     let name = unsafe {
         libc::getpwuid(user).as_ref().map(|entry| CStr::from_ptr(entry.pw_name).to_string_lossy().into_owned())
     };
     name.map_or_else(|| format!("user {user}"), |name| format!("{name} (user {user})"))
 }
 
-/// The user of a name.
+/// The user with this name.
 pub fn user_named(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
-    // SAFETY: `name` ends in NUL; the result is read at once, before anybody else in this program asks.
+    // SAFETY: `name` ends in NUL; the result is read at once, before another call in this program replaces it.
     unsafe { libc::getpwnam(name.as_ptr()).as_ref().map(|user| user.pw_uid) }
 }
 
-/// The group of a name.
+/// The group with this name.
 pub fn group_named(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     // SAFETY: as in `user_named`.
     unsafe { libc::getgrnam(name.as_ptr()).as_ref().map(|group| group.gr_gid) }
 }
 
-/// True if `name` matches the shell's `pattern`.
+/// True if `name` matches the shell `pattern`.
 pub fn matches_pattern(pattern: &CStr, name: &CStr) -> bool {
     // SAFETY: both end in NUL.
     unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), 0) == 0 }
 }
 
-/// [`matches_pattern`] with letters of any case.
+/// [`matches_pattern`], ignoring case.
 pub fn matches_pattern_of_any_case(pattern: &CStr, name: &CStr) -> bool {
     // SAFETY: both end in NUL.
     unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), libc::FNM_CASEFOLD) == 0 }
@@ -489,12 +491,12 @@ pub fn set_times(path: &Path, seconds: i64) -> io::Result<()> {
     check(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), [time; 2].as_ptr(), 0) })
 }
 
-/// Nanoseconds since 1970 as the system takes them.
+/// Nanoseconds since 1970 as a timespec.
 pub fn timespec(ns: i128) -> libc::timespec {
     libc::timespec { tv_sec: ns.div_euclid(1_000_000_000) as i64, tv_nsec: ns.rem_euclid(1_000_000_000) as i64 }
 }
 
-/// Bytes free to this user, of all, in the file system at `path`.
+/// Bytes that this user may still use in the file system at `path`.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let path = c_path(path)?;
     // SAFETY: all zeros is a valid statvfs; `path` ends in NUL.
@@ -509,7 +511,7 @@ fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// The result of a system call that answers 0.
+/// The result of a system call that returns 0 on success.
 pub fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

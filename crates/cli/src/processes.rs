@@ -1,8 +1,8 @@
-//! This program as other processes: children that play programs, servers and mounts in the background.
+//! This program as other processes: children that act as user programs, and servers and mounts in the background.
 //!
-//! A background process says on its stdout, in one line, that it is ready; whatever else it has to say goes to its log.
-//! A pid file holds the pid and the process's start time, so that a reused pid is never taken for ours.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // pid files, logs and waiting belong to the command line; nothing here serves
+//! A background process prints one line on its stdout when it is ready; everything else goes to its log. A pid file
+//! holds the pid and the process's start time, so that a reused pid is never mistaken for the process.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // pid files, logs, waiting; nothing here serves
 
 use std::{
     fs::{File, OpenOptions},
@@ -19,12 +19,12 @@ use crate::{
     posix,
 };
 
-/// How long to wait between looks at a process that is ending.
+/// Time between checks of a process that is ending.
 const POLL: Duration = Duration::from_millis(20);
-/// Lines of a log shown when its process did not start.
+/// Lines of a log that are shown when its process did not start.
 const LOG_TAIL_LINES: usize = 6;
 
-/// A command that runs this very program, even if its file was replaced meanwhile.
+/// A command that runs this very program, even if its file has been replaced.
 pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("forebay");
@@ -32,19 +32,19 @@ pub fn this_program() -> Command {
     command
 }
 
-/// A background process to be started: its name, arguments, where its pid and log go.
+/// A background process to start: its name, arguments, and the places of its pid file and log.
 pub struct Background<'a> {
-    /// Of its files: `MDT0000`, `servers`.
+    /// Name of its files: `MDT0000`, `servers`.
     pub name: &'a str,
-    /// What people call it.
+    /// Its name in messages.
     pub called: String,
     /// Arguments of this program.
     pub args: Vec<String>,
-    /// In a session of its own from the beginning; else it begins one itself.
+    /// Start it in a new session. If false, it begins one itself.
     pub own_session: bool,
-    /// Where `NAME.pid` goes.
+    /// Directory of `NAME.pid`.
     pub run_dir: &'a Path,
-    /// Where `NAME.log` goes.
+    /// Directory of `NAME.log`.
     pub log_dir: &'a Path,
 }
 
@@ -58,7 +58,7 @@ impl Background<'_> {
         let log = open_log(&log_path)?;
         let log_bytes = log.metadata().map_or(0, |meta| meta.len());
         let mut command = this_program();
-        // It holds no file system of its caller's in use; its arguments are absolute.
+        // So it holds no file system of its caller in use; its arguments are absolute.
         command.current_dir("/");
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = posix::in_background(&mut command, self.own_session)
@@ -66,7 +66,7 @@ impl Background<'_> {
             .doing(|| format!("cannot start {}", self.called))?;
         let pid_file = PidFile::of(self.run_dir, self.name);
         if let Err(error) = pid_file.write(child.id()) {
-            // Nobody would find it again.
+            // Without its pid file nothing would find the process again.
             let _ = child.kill().and_then(|()| child.wait());
             return Err(error);
         }
@@ -78,19 +78,19 @@ fn open_log(path: &Path) -> CliResult<File> {
     OpenOptions::new().create(true).append(true).open(path).doing(|| format!("cannot open the log {}", path.display()))
 }
 
-/// Says on stdout that this process is ready, in one line. Whoever started it may be gone by then: that is no reason to end.
+/// Prints one line on stdout: this process is ready. If its starter is gone by then, the process continues.
 pub fn say_ready(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// The last line of the log at `path`, if it is what a process of ours says before it ends with an error.
+/// The last line of the log at `path`, if it is the error message with which a process of this program ended.
 pub fn last_words(path: &Path) -> Option<String> {
     let text = std::fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&text);
     text.lines().next_back()?.strip_prefix("forebay: ").map(str::to_owned)
 }
 
-/// A background process that has been started and has not said yet that it is ready.
+/// A background process that was started and has not reported that it is ready.
 pub struct Starting {
     called: String,
     child: Child,
@@ -100,7 +100,7 @@ pub struct Starting {
 }
 
 impl Starting {
-    /// Waits for its line; the error of one that ends before shows what its log says.
+    /// Waits for its line. If the process ends before that, the error shows its log.
     pub fn wait_ready(mut self) -> CliResult<Child> {
         let stdout = self.child.stdout.take().expect("stdout is a pipe");
         let mut line = String::new();
@@ -109,7 +109,7 @@ impl Starting {
             return Ok(self.child);
         }
         let status = self.child.wait().doing(|| format!("cannot wait for {}", self.called))?;
-        // Another one may have been faster.
+        // Another process may have been recorded meanwhile.
         self.pid_file.remove_of(self.child.id());
         let how = if status.code() == Some(1) { String::new() } else { format!(" ({status})") };
         Err(CliError::failed(format!("{} did not start{how}: {}", self.called, self.log_tail())))
@@ -119,7 +119,7 @@ impl Starting {
         let text = std::fs::read(&self.log_path).unwrap_or_default();
         let new = text.get(self.log_bytes as usize..).unwrap_or_default();
         let new = String::from_utf8_lossy(new);
-        // Its own last words say it; the lines before are of use only if there are none.
+        // Its own error message is enough; the other lines are used only if there is none.
         let words: Vec<&str> = new.lines().filter_map(|line| line.strip_prefix("forebay: ")).collect();
         let lines: Vec<&str> = if words.is_empty() { new.lines().collect() } else { words };
         match &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..] {
@@ -129,19 +129,19 @@ impl Starting {
     }
 }
 
-/// Where the pid of a background process is kept.
+/// The file that records the pid of a background process.
 #[derive(Clone, Debug)]
 pub struct PidFile {
     path: PathBuf,
 }
 
 impl PidFile {
-    /// Of process `name`.
+    /// The pid file of process `name`.
     pub fn of(run_dir: &Path, name: &str) -> Self {
         Self { path: run_dir.join(format!("{name}.pid")) }
     }
 
-    /// All in `run_dir`, with their names, ordered.
+    /// All pid files in `run_dir` with their names, ordered.
     pub fn all(run_dir: &Path) -> Vec<(String, Self)> {
         let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
         let named = |entry: std::fs::DirEntry| {
@@ -153,12 +153,12 @@ impl PidFile {
         all
     }
 
-    /// True if a process is noted, running or not.
+    /// True if a process is recorded, running or not.
     pub fn exists(&self) -> bool {
         self.path.exists()
     }
 
-    /// Notes that `pid` is the process.
+    /// Records `pid`.
     pub fn write(&self, pid: u32) -> CliResult {
         let start = posix::start_time(pid).unwrap_or(0);
         std::fs::write(&self.path, format!("{pid} {start}\n")).doing(|| format!("cannot write {}", self.path.display()))
@@ -172,14 +172,14 @@ impl PidFile {
         (pid > 1 && posix::start_time(pid) == Some(start)).then_some(pid)
     }
 
-    /// The file of the same name that ends in `ending` instead.
+    /// The path of the file with the same name and the ending `ending`.
     pub fn beside(&self, ending: &str) -> PathBuf {
         let mut name = self.path.file_stem().unwrap_or_default().to_owned();
         name.push(ending);
         self.path.with_file_name(name)
     }
 
-    /// Forgets process `pid`, which has ended, if it is the one that is noted.
+    /// Removes the file if it records process `pid`, which has ended.
     pub fn remove_of(&self, pid: u32) {
         let noted = std::fs::read_to_string(&self.path).unwrap_or_default();
         if noted.split(' ').next() == Some(&pid.to_string()) {
@@ -187,41 +187,41 @@ impl PidFile {
         }
     }
 
-    /// Forgets it.
+    /// Removes the file.
     pub fn remove(&self) {
-        // One that is gone already is what we want.
+        // An error means that it is gone already, as intended.
         let _ = std::fs::remove_file(&self.path);
     }
 
-    /// Forgets this process, if it is the one that is noted.
+    /// Removes the file if it records this process.
     pub fn remove_own(&self) {
         if self.running() == Some(std::process::id()) {
             self.remove();
         }
     }
 
-    /// Asks the process to end (SIGTERM) and waits; false if it still runs after `patience`.
-    pub fn stop(&self, patience: Duration) -> bool {
+    /// Sends SIGTERM and waits; false if the process still runs after `timeout`.
+    pub fn stop(&self, timeout: Duration) -> bool {
         let Some(pid) = self.running() else {
             self.remove();
             return true;
         };
-        // It may end between the look and the signal.
+        // The process may end before the signal arrives.
         let _ = posix::send_signal(pid, libc::SIGTERM);
-        self.has_ended(pid, patience)
+        self.has_ended(pid, timeout)
     }
 
-    /// Waits for process `pid`, not for another that may have been noted in its place meanwhile; false if it still runs after
-    /// `patience`.
-    pub fn has_ended(&self, pid: u32, patience: Duration) -> bool {
-        let ended = wait_until(patience, || self.running() != Some(pid));
+    /// Waits for process `pid`, not for another one that may have been recorded meanwhile; false if it still runs after
+    /// `timeout`.
+    pub fn has_ended(&self, pid: u32, timeout: Duration) -> bool {
+        let ended = wait_until(timeout, || self.running() != Some(pid));
         if ended {
             self.remove_of(pid);
         }
         ended
     }
 
-    /// Ends the process without asking.
+    /// Kills the process (SIGKILL).
     pub fn kill(&self) {
         if let Some(pid) = self.running() {
             let _ = posix::send_signal(pid, libc::SIGKILL);
@@ -231,7 +231,7 @@ impl PidFile {
     }
 }
 
-/// Ends every process that this one has started, and waits for their ends (a little).
+/// Kills every child of this process, and waits up to 5 s for their ends.
 pub fn kill_children() {
     let numbers = || {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -239,15 +239,15 @@ pub fn kill_children() {
     };
     let children: Vec<u32> = numbers().filter(|pid| posix::parent(*pid) == Some(std::process::id())).collect();
     for child in &children {
-        // One that has ended meanwhile is what we want.
+        // An error means that it has ended meanwhile, as intended.
         let _ = posix::send_signal(*child, libc::SIGKILL);
     }
     wait_until(Duration::from_secs(5), || children.iter().all(|child| posix::start_time(*child).is_none()));
 }
 
-/// Looks again and again until `condition` holds or `patience` is over; tells whether it held.
-pub fn wait_until(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let deadline_ns = posix::monotonic_ns() + patience.as_nanos() as u64;
+/// Polls until `condition` holds or `timeout` is over; returns whether it held.
+pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline_ns = posix::monotonic_ns() + timeout.as_nanos() as u64;
     loop {
         if condition() {
             return true;

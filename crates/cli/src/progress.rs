@@ -1,10 +1,10 @@
-//! Progress on a terminal; nothing in a pipe.
+//! Progress bars on a terminal; nothing if stderr is not a terminal.
 
 use std::{io::IsTerminal, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What a bar counts.
+/// The unit of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// Bytes, with a rate.
@@ -13,7 +13,7 @@ pub enum Counts {
     Things,
 }
 
-/// A bar of `total` named `what`; hidden unless stderr is a terminal. Gone when it is dropped.
+/// A bar named `what` that counts to `total`; hidden unless stderr is a terminal. It disappears when it is dropped.
 pub fn bar(what: &str, total: u64, counts: Counts) -> Bar {
     let template = match counts {
         Counts::Bytes => "{msg:30} {bar:30} {bytes:>10} of {total_bytes:10} {bytes_per_sec:>12}  {elapsed}",
@@ -22,7 +22,7 @@ pub fn bar(what: &str, total: u64, counts: Counts) -> Bar {
     shown(ProgressBar::with_draw_target(Some(total), target()), template, what)
 }
 
-/// A clock for a step whose length nobody knows.
+/// A clock for a step of unknown length.
 pub fn spinner(what: &str) -> Bar {
     shown(ProgressBar::with_draw_target(None, target()), "{spinner} {msg}  {elapsed}", what)
 }
@@ -44,19 +44,19 @@ fn target() -> ProgressDrawTarget {
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// This much was done altogether.
+    /// Sets the total progress.
     pub fn set(&self, position: u64) {
         self.0.set_position(position);
     }
 
-    /// This is being done, and so many of so many things are.
+    /// Shows step `what`, with `position` of `total` done.
     pub fn at(&self, what: &str, position: u64, total: u64) {
         self.0.set_message(what.to_owned());
         self.0.set_length(total);
         self.0.set_position(position);
     }
 
-    /// This much more was done.
+    /// Adds to the progress.
     pub fn add(&self, delta: u64) {
         self.0.inc(delta);
     }

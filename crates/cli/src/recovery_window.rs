@@ -1,4 +1,5 @@
-//! How long a restarted target waits for the clients of before: what may be asked for, and what a cluster of `up` remembers.
+//! How long a restarted target waits for its earlier clients: the allowed range, and the value that a cluster of `up`
+//! remembers.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use crate::{
     up::server_processes,
 };
 
-/// The shortest: a client that lives tries again every 300 ms, and one that is late loses what it kept for replay.
+/// The shortest window. A live client reconnects every 300 ms; one that comes too late loses its pinned requests.
 pub const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest: everybody waits that long for one client that died.
+/// The longest window. All clients wait that long for one client that died.
 pub const LONGEST: Duration = Duration::from_secs(3600);
 
-/// For arguments and descriptions.
+/// Parses arguments and descriptions.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let window = parse_duration(text)?;
     if (SHORTEST..=LONGEST).contains(&window) {
@@ -31,8 +32,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Err(format!("{why}: use {} to {}", write_duration(SHORTEST), write_duration(LONGEST)))
 }
 
-/// Sets what `up --recovery-window` asks for in the description, which is not saved. Errors: servers run with another one,
-/// and only their start would change it.
+/// Sets the value of `up --recovery-window` in the description, which is not saved here. Errors: servers run with
+/// another value; the change needs a restart.
 pub fn set(asked: Duration, cluster: &mut Cluster) -> CliResult {
     let was = of(cluster).unwrap_or(TargetOptions::default().recovery_window);
     let mut processes = server_processes(cluster).into_iter();
@@ -46,7 +47,7 @@ pub fn set(asked: Duration, cluster: &mut Cluster) -> CliResult {
     Ok(())
 }
 
-/// What the cluster's description says. `None`: nothing, the servers take their default.
+/// The value in the cluster's description. `None`: the servers use their default.
 pub fn of(cluster: &Cluster) -> Option<Duration> {
     cluster.description.recovery_window.as_deref().map(|text| parse(text).expect("checked when it was loaded"))
 }

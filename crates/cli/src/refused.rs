@@ -1,4 +1,5 @@
-//! Flags of Lustre's `lfs` that are not there: one sentence each on what to do instead. `docs/posix.md` has the same table.
+//! Flags of Lustre's `lfs` that are not supported: one sentence each on what to do instead. `docs/posix.md` has the
+//! same table.
 
 use std::ffi::OsString;
 
@@ -6,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::error::CliError;
 
-/// Flags of some commands, in all their spellings.
+/// Flags of some commands, in all their spellings, and the text.
 struct Refused {
     commands: &'static [&'static str],
     flags: &'static [&'static str],
@@ -79,13 +80,13 @@ const REFUSED: &[Refused] = &[
     },
 ];
 
-/// What to do instead of `flag`, if `command` refuses it.
+/// What to do instead of `flag`, if `command` does not support it.
 pub fn instead_of(command: &str, flag: &str) -> Option<CliError> {
     let meant = |refused: &&Refused| refused.commands.contains(&command) && refused.flags.contains(&flag);
     REFUSED.iter().find(meant).map(|refused| CliError::usage(format!("{command} {flag}: {}", refused.instead)))
 }
 
-/// The same for what clap says of a command line.
+/// The same for a clap error.
 pub fn explain(arguments: &[OsString], error: &clap::Error) -> Option<CliError> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let command = arguments.get(1)?.to_str()?;

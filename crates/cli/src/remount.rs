@@ -1,8 +1,9 @@
-//! `mount -o remount,...`: what the kernel keeps of a mount changes under the programs that use it.
+//! `mount -o remount,...`: changes the options that the kernel keeps for a mount, while programs use it.
 //!
-//! What the mount's process keeps (commit, pin, rpc, writeback, readcache, inline, transport, access times) was chosen when it began. mount(8) gives the options of
-//! fstab again whenever it remounts, so those may be named, as they are.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // asks the kernel, and the process that serves the mount
+//! The options of the mount's process (commit, pin, rpc, writeback, readcache, inline, transport, access times) are
+//! fixed when it starts. mount(8) repeats the options of fstab whenever it remounts. So these options may be given
+//! again with their present values.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // asks the kernel and the process of the mount
 
 use std::{
     ffi::OsString,
@@ -20,10 +21,10 @@ use crate::{
     mounts, posix,
 };
 
-/// What the kernel keeps of a mount, where it is not as by `defaults`.
+/// Options that the kernel keeps for a mount, in the form that differs from `defaults`.
 const KEPT: [&str; 4] = ["ro", "nosuid", "nodev", "noexec"];
 
-/// Changes the mount at `mnt`.
+/// Remounts `mnt`.
 pub fn run(mnt: &Path, words: &[String]) -> CliResult {
     let mnt = mount::resolve_point(mnt)?;
     let shown = mnt.display();
@@ -48,7 +49,8 @@ pub fn run(mnt: &Path, words: &[String]) -> CliResult {
     posix::remount(&mnt, options).doing(|| format!("cannot remount {shown}"))
 }
 
-/// All options of a mount that has those of `now` and is changed by `words`: what they do not name stays. With `defaults` they name all.
+/// All options of a mount after the change: those of `now`, changed by `words`. With `defaults`, `words` are all of
+/// them.
 fn with_kept(now: &[String], words: &[String]) -> Vec<String> {
     if words.iter().any(|word| word == "defaults") {
         return words.to_vec();
@@ -57,7 +59,7 @@ fn with_kept(now: &[String], words: &[String]) -> Vec<String> {
     ["defaults".to_owned()].iter().chain(kept).chain(words).cloned().collect()
 }
 
-/// The options that the process of a mount was given.
+/// The options that the process of a mount was started with.
 fn options_of(command_line: &Path) -> Option<Options> {
     let words = std::fs::read(command_line).ok()?;
     let words = words.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec()));
@@ -67,7 +69,7 @@ fn options_of(command_line: &Path) -> Option<Options> {
     }
 }
 
-/// What is wanted of the mount's process that it does not do now.
+/// The first option in which `wanted` differs from the mount's process.
 fn difference(wanted: &Options, now: &Options) -> Option<&'static str> {
     fn differs<T: PartialEq>(wanted: &Option<T>, now: &Option<T>) -> bool {
         wanted.is_some() && wanted != now

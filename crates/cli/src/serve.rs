@@ -22,7 +22,8 @@ use crate::{
     units::parse_size,
 };
 
-/// Memory that an MDT's rows need at least: changed ones stay until a checkpoint has written them, of which there may be two.
+/// Least memory for an MDT's rows. Changed rows stay until a checkpoint has written them, and there may be two
+/// checkpoints.
 const MDT_CACHE_BYTES_LEAST: u64 = 256 << 20;
 
 /// What to serve, where.
@@ -59,7 +60,7 @@ pub struct DisksArgs {
 }
 
 impl DisksArgs {
-    /// For the environment.
+    /// The disks of the environment.
     pub fn disks(self) -> Disks {
         if self.forgetful_disks { Disks::Forget } else { Disks::Keep }
     }
@@ -77,7 +78,8 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// The place, if metrics are asked for. Errors: one that others could reach, without saying so.
+    /// The address, if metrics are wanted. Errors: an address that other machines can reach, without
+    /// `--metrics-public`.
     pub fn place(&self) -> CliResult<Option<metrics::Place>> {
         let place = self.metrics.clone().map(|address| metrics::Place { address, public: self.metrics_public });
         place.iter().try_for_each(metrics::refuse_public)?;
@@ -85,7 +87,7 @@ impl MetricsArgs {
     }
 }
 
-/// Serves until SIGTERM or Ctrl-C; says in one line when it is ready.
+/// Serves until SIGTERM or Ctrl-C; prints one line when it is ready.
 pub fn run(args: &ServeArgs) -> CliResult {
     posix::for_owner_alone();
     let stop = stop::requested();
@@ -123,7 +125,7 @@ fn default_mdt_cache_bytes() -> u64 {
     (posix::machine_memory_bytes() / 4).max(MDT_CACHE_BYTES_LEAST)
 }
 
-/// Which directory listens where.
+/// The addresses at which each directory's target listens.
 fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
     let cluster = args.map.as_deref().map(Cluster::load_file).transpose()?;
     args.listen.iter().try_for_each(refuse_beyond_loopback)?;
@@ -165,7 +167,7 @@ fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
     args.dirs.iter().enumerate().map(serving).collect()
 }
 
-/// The address of the `number`th target, if the first listens at `address`.
+/// The address of the target number `number`, if the first listens at `address`.
 pub fn nth(address: &Address, number: usize) -> CliResult<Address> {
     match address {
         _ if number == 0 => Ok(address.clone()),
@@ -186,7 +188,7 @@ fn split_port(text: &str) -> CliResult<(&str, u16)> {
     Ok((host, port.parse().map_err(|_| wrong())?))
 }
 
-/// True if only this machine reaches it. Errors: it is no address.
+/// True if only this machine can reach it. Errors: it is not an address.
 pub fn is_loopback(address: &Address) -> CliResult<bool> {
     let Address::Tcp(text) = address else { return Ok(true) };
     let (host, _) = split_port(text)?;
@@ -194,7 +196,7 @@ pub fn is_loopback(address: &Address) -> CliResult<bool> {
     Ok(host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
-/// Whoever reaches a port is believed in this version, so nobody from outside may reach it.
+/// Refuses addresses that other machines can reach: in this version a server trusts every client that connects.
 pub fn refuse_beyond_loopback(address: &Address) -> CliResult {
     if is_loopback(address)? {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Targets served by this process: each on a shard of its own.
+//! Targets served by this process, each on its own shard.
 //!
-//! Invariant: nothing is said to be ready before every target listens.
-//! Invariant: a clean stop closes all targets' stores, also when one of them fails; the MDT goes first and takes leave of the
-//! OSTs, so that nobody has anything to recover at the next start.
+//! Invariant: the process reports that it is ready only when every target listens.
+//! Invariant: a clean stop closes all targets' stores, even if one of them fails. The MDT stops first and closes its
+//! sessions with the OSTs, so that the next start needs no recovery.
 
 use std::{path::PathBuf, rc::Rc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
     units::show_seconds,
 };
 
-/// How often it is looked whether a target's files are still there.
+/// How often a target checks that its files still exist.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of an OST's table kept in memory.
 pub const OST_CACHE_BYTES: u64 = 256 << 20;
@@ -34,28 +34,28 @@ pub const OST_CACHE_BYTES: u64 = 256 << 20;
 pub struct Serving {
     /// Its directory.
     pub dir: PathBuf,
-    /// Which it must be; `None` = whichever lies there.
+    /// The expected target; `None` = any.
     pub expected: Option<TargetId>,
-    /// Where to listen.
+    /// The addresses to listen at.
     pub listen: Vec<Address>,
-    /// The cluster, for the MGS.
+    /// The map that the MGS serves.
     pub map: Option<ClusterMap>,
-    /// Options of the target.
+    /// How long the target waits for its clients after a crash.
     pub recovery_window: Option<Duration>,
-    /// Bound of the rows that an MDT has in memory.
+    /// Most bytes of rows that an MDT keeps in memory.
     pub mdt_cache_bytes: u64,
 }
 
 /// A target that listens.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    /// Which.
+    /// The target.
     pub id: TargetId,
-    /// Where.
+    /// Its addresses.
     pub addresses: Vec<Address>,
 }
 
-/// How far a stop has come.
+/// The stages of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Serving,
@@ -65,19 +65,19 @@ enum Stage {
     All,
 }
 
-/// What a target's shard says and hears.
+/// The channels between a target's shard and the process.
 #[derive(Clone)]
 struct Line {
-    /// `None`: it could not be started.
+    /// `None`: the target could not be started.
     ready: mpsc::UnboundedSender<Option<Ready>>,
     stage: watch::Receiver<Stage>,
-    /// An MDT lets go of it when it has stopped, an OST at once.
+    /// An MDT drops it when it has stopped, an OST at once.
     mdts: mpsc::UnboundedSender<()>,
     /// A target's files were deleted.
     gone: mpsc::UnboundedSender<()>,
 }
 
-/// Says that a target could not be started, whichever way its start ends, unless it was said to be ready. Kept until its
+/// Reports that a target could not be started, however its start ends, unless it was reported as ready. Lives until its
 /// shard ends.
 struct Starting {
     ready: mpsc::UnboundedSender<Option<Ready>>,
@@ -87,7 +87,7 @@ struct Starting {
 impl Starting {
     fn done(&mut self, ready: Ready) {
         self.is_ready = true;
-        // The other end is there until all shards have ended.
+        // The receiver exists until all shards have ended.
         let _ = self.ready.send(Some(ready));
     }
 }
@@ -100,7 +100,7 @@ impl Drop for Starting {
     }
 }
 
-/// Serves all of them until `stop` says so, then stops cleanly; `on_ready` is called once all listen.
+/// Serves all targets until `stop` is true, then stops cleanly. `on_ready` is called once all listen.
 pub async fn serve_all(
     env: &Env,
     targets: Vec<Serving>,
@@ -109,7 +109,7 @@ pub async fn serve_all(
     on_ready: impl FnOnce(&[Ready], Option<&Address>),
 ) -> CliResult {
     let count = targets.len();
-    // Taken first: a port that is not free costs no target a start.
+    // Opened first: if the port is not free, no target has been started.
     let door = match &metrics {
         Some(place) => Some(metrics::listen(env, place).await?),
         None => None,
@@ -134,7 +134,7 @@ pub async fn serve_all(
     while listening.len() < count {
         match ready.recv().await {
             Some(Some(target)) => listening.push(target),
-            // The others stop too: half a cluster would make its users wait.
+            // The others stop too: clients would wait for the missing part of the cluster.
             Some(None) | None => break,
         }
     }
@@ -152,7 +152,7 @@ pub async fn serve_all(
         }
         page.inspect(forebay_env::Task::abort);
         stage.send_replace(Stage::Mdts);
-        // Ends when the last of them has let go of its end.
+        // Ends when the last MDT has dropped its sender.
         let _ = mdts_stopped.recv().await;
     }
     stage.send_replace(Stage::All);
@@ -164,7 +164,7 @@ pub async fn serve_all(
     result
 }
 
-/// Ends when a stop is asked for, or when all targets have ended by themselves.
+/// Ends when a stop is requested, or when all targets have ended themselves.
 async fn wait_for_stop(
     _env: &Env,
     stop: &mut watch::Receiver<bool>,
@@ -183,20 +183,20 @@ async fn count_to(gone: &mut mpsc::UnboundedReceiver<()>, count: usize) {
     while seen < count {
         match gone.recv().await {
             Some(()) => seen += 1,
-            // Nobody is left who could tell.
+            // All senders are gone, so no further target can report.
             None => std::future::pending().await,
         }
     }
 }
 
-/// Stops a target whose files were deleted under it, and tells `gone` of it.
+/// Stops a target whose files were deleted while it was served, and reports that to `gone`.
 async fn watch_devices(env: Env, target: Target, gone: mpsc::UnboundedSender<()>) {
     while target.store().check_devices().is_ok() {
         env.sleep(LOOK_INTERVAL).await;
     }
     target.check_devices();
     if target.store().is_deleted() {
-        // The other end is there until all shards have ended.
+        // The receiver exists until all shards have ended.
         let _ = gone.send(());
     }
 }
@@ -232,10 +232,10 @@ async fn serve_one(env: &Env, serving: &Serving, line: Line, answerer: Answerer)
     result.and(closed)
 }
 
-/// What serves a target.
+/// The running server of a target.
 struct Server {
     target: Target,
-    /// What an MDS has beside it.
+    /// The MDS, if the target is an MDT.
     mds: Option<Rc<Mds>>,
 }
 
@@ -319,7 +319,8 @@ fn mds_options(map: ClusterMap, target: TargetOptions) -> MdsOptions {
     let osts = osts.map(|target| (target.id.index, addresses(&target.addresses))).collect();
     let cluster = map.cluster;
     let map: Rc<dyn Fn() -> ClusterMap> = Rc::new(move || map.clone());
-    // Who may open the servers' sockets is whose the files are: a plain user's cluster is of use to that user.
+    // The root directory belongs to the user who may open the servers' sockets, so that a plain user can use the
+    // cluster.
     let owner = Owner { uid: posix::user_id(), gid: posix::group_id() };
     MdsOptions { owner, target: TargetOptions { map: Some(map), ..target }, ..MdsOptions::new(cluster, osts) }
 }

@@ -1,6 +1,6 @@
-//! `forebay setattr`: what files and directories have beside POSIX's attributes: commit level and inline bound.
+//! `forebay setattr`: attributes of files and directories that POSIX does not have: commit level and inline bound.
 //!
-//! It speaks with the mount through the extended attributes `user.forebay.commit` and `user.forebay.inline`.
+//! It uses the mount's extended attributes `user.forebay.commit` and `user.forebay.inline`.
 
 use std::{
     ffi::CStr,
@@ -40,7 +40,7 @@ struct Chosen {
     inline: Option<Choice<InlineBound>>,
 }
 
-/// One of its own, or none.
+/// A value of its own, or none to inherit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Choice<T>(Option<T>);
 
@@ -63,10 +63,10 @@ fn parse_bound_choice(text: &str) -> Result<Choice<InlineBound>, String> {
     parse_choice(text, bound)
 }
 
-/// An extended attribute, and what it is to be; none: to go.
+/// An extended attribute and its new value; `None` removes it.
 struct Attribute {
     name: &'static CStr,
-    /// As people call it.
+    /// Its name in messages.
     what: &'static str,
     value: Option<String>,
 }
@@ -87,7 +87,7 @@ impl Chosen {
     }
 }
 
-/// Sets it.
+/// Sets the attributes.
 pub fn run(args: &SetattrArgs) -> CliResult {
     let attributes = args.chosen.attributes();
     args.paths.iter().try_for_each(|path| attributes.iter().try_for_each(|attribute| set(path, attribute)))
@@ -99,12 +99,12 @@ fn set(path: &Path, Attribute { name, what, value }: &Attribute) -> CliResult {
         let why = if path.exists() { "is neither a file nor a directory: only those have one" } else { "is not there" };
         return Err(CliError::failed(format!("cannot set the {what} of {shown}: it {why}")));
     }
-    // Other file systems would take the attribute, and it would mean nothing.
+    // Other file systems would accept the attribute without any effect.
     choices(path)?;
     let done = match value {
         Some(value) => posix::set_xattr(path, name, value.as_bytes()),
         None => match posix::remove_xattr(path, name) {
-            // It had none of its own.
+            // It had no value of its own.
             Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
             removed => removed,
         },

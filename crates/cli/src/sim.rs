@@ -1,4 +1,4 @@
-//! `forebay sim NAME|FILE.toml`: the papers' experiments, and what a described machine would do.
+//! `forebay sim NAME|FILE.toml`: the papers' experiments, and predictions for a described machine.
 //!
 //! Invariant: the same name, seed and options give the same bytes on stdout.
 
@@ -65,7 +65,7 @@ pub struct SimArgs {
     pub json: bool,
 }
 
-/// Runs it.
+/// Runs the experiment or prediction.
 pub fn run(args: &SimArgs) -> CliResult {
     if !(0.0..=1000.0).contains(&args.cpu_factor) {
         return Err(CliError::usage("--cpu-factor: use 0 to 1000"));
@@ -99,14 +99,14 @@ pub fn run(args: &SimArgs) -> CliResult {
     }
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 fn parse_set(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("use NAME=VALUE")?;
     let value = value.trim().parse().map_err(|_| format!("{value} is not a number"))?;
     Ok((name.trim().to_owned(), value))
 }
 
-/// With what the command line changes.
+/// The machine with the changes of the command line.
 fn changed(args: &SimArgs, mut machine: Machine) -> CliResult<Machine> {
     for (name, value) in &args.set {
         machine.set(name, *value).map_err(|words| CliError::usage(format!("--set: {words}")))?;
@@ -114,7 +114,7 @@ fn changed(args: &SimArgs, mut machine: Machine) -> CliResult<Machine> {
     Ok(machine)
 }
 
-/// A described machine.
+/// Loads the description of a machine.
 fn load(args: &SimArgs, path: &Path) -> CliResult<Machine> {
     let shown = utf8(path)?;
     let bytes = real::run(async |env| env.read_file(&shown)).map_err(|e| CliError::failed(e.to_string()))?;
@@ -127,7 +127,7 @@ fn window(args: &SimArgs) -> Window {
     Window { warm_up: std::time::Duration::from_secs(1), length: args.window }
 }
 
-/// IOR-like rates of a machine, at the usual commit level.
+/// Predicts IOR-like rates of a machine, at the usual commit level.
 fn predict(args: &SimArgs, path: &Path) -> CliResult {
     let machine = load(args, path)?;
     let costs = match &machine.costs {
@@ -168,7 +168,7 @@ fn predict(args: &SimArgs, path: &Path) -> CliResult {
     Ok(())
 }
 
-/// What `bench ior` shows through one mount, with programs and servers on the same cores.
+/// Predicts what `bench ior` measures through one mount, with programs and servers on the same cores.
 fn predict_mount(args: &SimArgs, machine: &Machine, programs: u32, mode: Mode, costs: (&CpuCosts, f64)) -> CliResult {
     let patterns = {
         let _waiting = progress::spinner("running");
@@ -216,7 +216,7 @@ fn predict_mount(args: &SimArgs, machine: &Machine, programs: u32, mode: Mode, c
     Ok(())
 }
 
-/// Part of the time that the OSTs' media were at work.
+/// The fraction of time in which the OSTs' media were busy.
 fn busy(outcome: &Outcome) -> String {
     format!("{:.0} %", 100.0 * outcome.tiers.busy().as_secs_f64() / outcome.tier_seconds.max(1e-9))
 }

@@ -1,11 +1,11 @@
 //! SIGTERM and Ctrl-C for commands that serve until they are stopped.
-#![allow(clippy::disallowed_methods)] // one thread that does nothing but wait for signals
+#![allow(clippy::disallowed_methods)] // one thread that only waits for signals
 
 use forebay_env::sync::watch;
 
 use crate::posix;
 
-/// Turns to true at the first SIGINT, SIGTERM or SIGHUP. Call it before any other thread is started.
+/// Becomes true at the first SIGINT, SIGTERM or SIGHUP. Call it before any other thread is started.
 pub fn requested() -> watch::Receiver<bool> {
     posix::catch_signals();
     let (sender, receiver) = watch::channel(false);

@@ -1,4 +1,4 @@
-//! What is said of a row that was measured several times: n, minimum, quartiles, maximum, mean.
+//! Summary of repeated measurements: n, minimum, quartiles, maximum, mean.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of `values` in any order; `None` if there are none.
+    /// The summary of `values` in any order; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -33,7 +33,7 @@ impl Summary {
     }
 }
 
-/// Their median; 0 of none.
+/// Their median; 0 if there are none.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     Summary::of(&values.collect::<Vec<_>>()).map_or(0.0, |summary| summary.median)
 }

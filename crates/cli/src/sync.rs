@@ -1,4 +1,4 @@
-//! `forebay sync CLUSTER`: everything that was replied to anyone is durable when it returns.
+//! `forebay sync CLUSTER`: when it returns, everything that was acknowledged to any client is durable.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{
     progress,
 };
 
-/// How long the MGS may be away.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for the MGS.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Of which cluster.
 #[derive(Debug, Args)]
@@ -24,20 +24,20 @@ pub struct SyncArgs {
     pub cluster: String,
 }
 
-/// Waits for it.
+/// Runs the sync.
 pub fn run(args: &SyncArgs) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
-    ask::tell_if_silent(&cluster, PATIENCE)?;
+    ask::warn_if_unreachable(&cluster, TIMEOUT)?;
     let _waiting = progress::spinner("waiting until everything is durable");
     real::run(|env| async move { sync(&env, &cluster).await })
 }
 
-/// Connects, waits until everything is durable, goes.
+/// Connects, waits until everything is durable, disconnects.
 pub async fn sync(env: &Env, cluster: &ClusterArg) -> CliResult {
     let mut options = MountOptions::new(cluster.mgs());
     options.description = "forebay sync".into();
     let away = |_| CliError::failed("the MGS does not answer; `forebay status` tells more");
-    let client = env.timeout(PATIENCE, Client::mount(env, options)).await.map_err(away)?;
+    let client = env.timeout(TIMEOUT, Client::mount(env, options)).await.map_err(away)?;
     let client = client.doing(|| "cannot connect".into())?;
     client.sync_all().await.doing(|| "not everything is durable".into())?;
     client.unmount().await.doing(|| "cannot disconnect".into())

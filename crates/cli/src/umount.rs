@@ -1,7 +1,7 @@
-//! `forebay umount MNT`: takes a mount away and waits until everything is durable.
+//! `forebay umount MNT`: unmounts and waits until everything is durable.
 //!
-//! A mount's process ends once nobody holds the mount any more: a program by a directory or a file, another mount namespace.
-//! While somebody does, nobody waits for its end: it is said at once who.
+//! A mount's process ends once nothing holds the mount any more: no program by a directory or a file, and no other
+//! mount namespace. While there are holders the command does not wait: it names them at once.
 
 use std::{
     io,
@@ -22,16 +22,16 @@ use crate::{
 };
 
 /// How long a mount may take to make everything durable and end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The same where it is forced.
-const PATIENCE_WHEN_FORCED: Duration = Duration::from_secs(4);
+/// The same for a forced unmount.
+const TIMEOUT_WHEN_FORCED: Duration = Duration::from_secs(4);
 
-/// How long one that is in use is tried again, and how often it is looked who holds one that was taken away.
-const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+/// How long unmounting a busy mount is retried, and how often the holders of an unmounted one are checked.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a mount that was taken away may go on for nobody who is seen, until somebody who is not must hold it.
-const UNSEEN_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an unmounted mount may continue without a visible holder. After that an invisible one is assumed.
+const UNSEEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What to unmount.
 #[derive(Debug, Args)]
@@ -47,11 +47,11 @@ pub struct UmountArgs {
     pub force: bool,
 }
 
-/// What came of taking a mount away.
+/// The outcome of an unmount.
 pub enum Unmounted {
-    /// Everything is durable, and its process has ended.
+    /// Everything is durable, and the process of the mount has ended.
     Ended,
-    /// It is gone from here, and goes on for these.
+    /// It is detached here, and continues for these holders.
     Held(Vec<Holder>),
 }
 
@@ -61,7 +61,7 @@ pub fn run(args: &UmountArgs) -> CliResult {
     posix::leave_directory();
     let shown = mnt.display();
     let (mounted, pid) = (mounts::is_mounted(&mnt), mounts::pid_file(&mnt).running());
-    // One whose process still makes changes durable can be waited for, or given up.
+    // If its process still makes changes durable, it can be waited for or killed.
     if !mounted && pid.is_none() {
         return Err(CliError::failed(format!("{shown} is not a mount")));
     }
@@ -89,7 +89,7 @@ pub fn run(args: &UmountArgs) -> CliResult {
     }
 }
 
-/// Takes the mount out of sight at once, whoever uses it.
+/// Detaches the mount at once, even if it is in use.
 fn detach(mnt: &Path) -> CliResult {
     let (pid_file, noted) = (mounts::pid_file(mnt), Noted::of(mnt));
     let (pid, device) = (pid_file.running(), mounts::device(mnt).or_else(|| noted.read()));
@@ -97,7 +97,7 @@ fn detach(mnt: &Path) -> CliResult {
         posix::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
     }
     let Some(pid) = pid else { return Ok(()) };
-    if pid_file.has_ended(pid, BUSY_PATIENCE) {
+    if pid_file.has_ended(pid, BUSY_TIMEOUT) {
         return Ok(());
     }
     let holders =
@@ -120,7 +120,7 @@ fn say_held(mnt: &Path, pid: Option<u32>, holders: &[Holder]) {
     );
 }
 
-/// The mount of another user, which only that user and root may take away.
+/// Refuses the mount of another user: only that user and root may unmount it.
 fn refuse_others(mnt: &Path) -> CliResult {
     let owner = mounts::options(mnt).iter().find_map(|option| option.strip_prefix("user_id=")?.parse::<u32>().ok());
     match owner.filter(|owner| !posix::is_root() && *owner != posix::user_id()) {
@@ -136,21 +136,21 @@ fn cannot(mnt: &Path, words: &str) -> CliError {
     CliError::failed(format!("cannot unmount {}: {words}", mnt.display()))
 }
 
-/// Takes the mount at `mnt` away and asks its process to end, whatever programs still do there: what they were told is done
-/// is made durable, and the rest fails.
+/// Detaches the mount at `mnt` and asks its process to end, even if programs use it. Acknowledged changes become
+/// durable; later calls fail.
 pub fn end(mnt: &Path) -> CliResult {
     if mounts::is_mounted(mnt) {
         posix::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
     }
     let _waiting = progress::spinner("waiting until everything is durable");
-    match mounts::pid_file(mnt).stop(PATIENCE) {
+    match mounts::pid_file(mnt).stop(TIMEOUT) {
         true => Ok(()),
         false => Err(CliError::failed(format!("the process of the mount at {} does not end", mnt.display()))),
     }
 }
 
-/// Refuses if somebody uses the mount at `mnt`, also one that was taken away lazily before: nothing is changed. A mount namespace
-/// in which nobody does is no user.
+/// Refuses, without any change, if a program uses the mount at `mnt`, or an earlier one there that was detached lazily.
+/// A mount namespace without a program that uses the mount is no user.
 pub fn refuse_in_use(mnt: &Path, instead: &str) -> CliResult {
     let pid = mounts::pid_file(mnt).running();
     let now =
@@ -159,7 +159,7 @@ pub fn refuse_in_use(mnt: &Path, instead: &str) -> CliResult {
         mounts::earlier(mnt).into_iter().filter_map(|(pid_file, noted)| Some((noted.read()?, pid_file.running())));
     for (device, pid) in now.into_iter().chain(earlier) {
         let mut seen = Vec::new();
-        let is_free = processes::wait_until(BUSY_PATIENCE, || {
+        let is_free = processes::wait_until(BUSY_TIMEOUT, || {
             seen = holders::of(device, pid);
             seen.retain(|holder| holder.is_user);
             seen.is_empty()
@@ -171,10 +171,10 @@ pub fn refuse_in_use(mnt: &Path, instead: &str) -> CliResult {
     Ok(())
 }
 
-/// Ends what goes on of mounts that were at `mnt` before.
+/// Ends the processes of earlier mounts at `mnt`.
 pub fn end_earlier(mnt: &Path) {
     for (pid_file, noted) in mounts::earlier(mnt) {
-        if !pid_file.stop(PATIENCE) {
+        if !pid_file.stop(TIMEOUT) {
             pid_file.kill();
         }
         noted.forget();
@@ -185,25 +185,25 @@ fn in_use(mnt: &Path, holders: &[Holder], instead: &str) -> CliError {
     CliError::failed(format!("{} is in use by {}: end them, or {instead}", mnt.display(), holders::show(mnt, holders)))
 }
 
-/// Who looks at mounts for a moment (what indexes disks, a shell that completes a path) makes nobody try twice.
+/// Retries for a moment, because programs such as disk indexers or a shell's path completion use mounts briefly.
 fn try_unmount(mnt: &Path, how: Unmount) -> io::Result<()> {
     let mut last = Ok(());
     let is_busy = |result: &io::Result<()>| result.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY));
-    processes::wait_until(BUSY_PATIENCE, || {
+    processes::wait_until(BUSY_TIMEOUT, || {
         last = posix::unmount(mnt, how);
         !is_busy(&last)
     });
     last
 }
 
-/// Takes the mount at `mnt` away; not an error if there is none.
+/// Unmounts `mnt`; not an error if nothing is mounted there.
 pub fn unmount(mnt: &Path, how: Unmount) -> CliResult<Unmounted> {
     let (pid_file, noted) = (mounts::pid_file(mnt), Noted::of(mnt));
     let (pid, device) = (pid_file.running(), mounts::device(mnt).or_else(|| noted.read()));
     let mounted = mounts::is_mounted(mnt);
     if mounted
         && let Err(error) = try_unmount(mnt, how)
-        // Else its process, which was told first, was faster.
+        // Otherwise the mount's process has unmounted it meanwhile.
         && mounts::is_mounted(mnt)
     {
         return Err(match (error.raw_os_error(), device) {
@@ -229,20 +229,20 @@ pub fn unmount(mnt: &Path, how: Unmount) -> CliResult<Unmounted> {
     wait(mnt, &pid_file, pid, device)
 }
 
-/// Waits until process `pid` of a mount that was taken away has ended, or somebody is seen who holds it.
+/// Waits until process `pid` of an unmounted mount has ended, or a holder is visible.
 fn wait(mnt: &Path, pid_file: &PidFile, pid: u32, device: Option<Device>) -> CliResult<Unmounted> {
     let noted = Noted::of(mnt);
     let mut held_by_nobody = Duration::ZERO;
-    for _ in 0..PATIENCE.as_millis() / BUSY_PATIENCE.as_millis() {
-        if pid_file.has_ended(pid, BUSY_PATIENCE) {
+    for _ in 0..TIMEOUT.as_millis() / BUSY_TIMEOUT.as_millis() {
+        if pid_file.has_ended(pid, BUSY_TIMEOUT) {
             return Ok(Unmounted::Ended);
         }
-        // Its session with the kernel ends when nobody holds it any more.
+        // The session with the kernel ends when there is no holder any more.
         if let (Some(device), true) = (device, noted.read().is_some()) {
             let holders = holders::of(device, Some(pid));
-            held_by_nobody += BUSY_PATIENCE;
-            // The session may be ending just now, which a busy machine takes its time for.
-            if noted.read().is_some() && (!holders.is_empty() || held_by_nobody >= UNSEEN_PATIENCE) {
+            held_by_nobody += BUSY_TIMEOUT;
+            // The session may be ending right now, which takes a while on a busy machine.
+            if noted.read().is_some() && (!holders.is_empty() || held_by_nobody >= UNSEEN_TIMEOUT) {
                 return Ok(Unmounted::Held(holders));
             }
         }
@@ -255,12 +255,12 @@ fn wait(mnt: &Path, pid_file: &PidFile, pid: u32, device: Option<Device>) -> Cli
     )))
 }
 
-/// Ends the process of a mount that was taken away by force.
+/// Ends the process of a mount after a forced unmount.
 fn give_up(mnt: &Path, pid_file: &PidFile, pid: u32, mounted: bool) {
     let has_ended = match mounted {
-        true => pid_file.has_ended(pid, PATIENCE_WHEN_FORCED),
-        // Who still holds it keeps its process, until that is told to end.
-        false => pid_file.stop(PATIENCE_WHEN_FORCED),
+        true => pid_file.has_ended(pid, TIMEOUT_WHEN_FORCED),
+        // A holder keeps the process alive, until the process is asked to end.
+        false => pid_file.stop(TIMEOUT_WHEN_FORCED),
     };
     if has_ended {
         return;

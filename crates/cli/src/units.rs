@@ -1,4 +1,4 @@
-//! Sizes as `64MiB`, times as `5s`: read from arguments, shown in reports.
+//! Sizes such as `64MiB` and times such as `5s`: parsed from arguments, shown in reports.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(ms_per_unit).map(Duration::from_millis).ok_or_else(wrong)
 }
 
-/// As [`parse_duration`] reads it, in the largest unit in which it is a whole number.
+/// Writes a time that [`parse_duration`] can parse, in the largest unit in which it is a whole number.
 pub fn write_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     let units = [("h", 3_600_000), ("m", 60_000), ("s", 1000)];

@@ -1,8 +1,9 @@
 //! `forebay up DIR`: a whole cluster on this machine, formatted on first use, served in the background, mounted.
 //!
 //! Invariant: `up` again on the same DIR starts what is missing and leaves the rest alone.
-//! Invariant: a target whose directory has vanished is never formatted again: its files would seem never to have been.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // directories and ports of this machine; nothing here serves
+//! Invariant: a target whose directory has vanished is never formatted again: its files would seem never to have
+//! existed.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // directories and ports; nothing here serves
 
 use std::{
     fs::{File, TryLockError},
@@ -31,21 +32,21 @@ use crate::{
     units::{parse_positive_size, show_bytes, write_duration},
 };
 
-/// OSTs of a cluster, unless told otherwise.
+/// Default number of OSTs of a cluster.
 const OSTS: u32 = 4;
 /// Name of the process that serves all targets.
 const SERVERS: &str = "servers";
 /// Fewest data bytes of a target: slabs of 1 MiB for checkpoints and the cleaner, and as many for data.
 const BYTES_MIN: u64 = 64 << 20;
-/// Sizes that are chosen for the user are multiples of this.
+/// Default sizes are multiples of this.
 const BYTES_STEP: u64 = 64 << 20;
-/// What the targets leave free at least: for logs, and for what else lives there.
+/// Least space that the targets leave free: for logs, and for other files there.
 const LEFT_BYTES: u64 = 64 << 20;
-/// How long a server that does not answer is given to be gone.
+/// How long to wait for the end of a server that does not reply.
 const DYING: Duration = Duration::from_secs(5);
-/// Marks a directory in which formatting began and did not end.
+/// Marks a directory in which formatting began and did not finish.
 const UNFINISHED: &str = "cluster.toml.unfinished";
-/// What a directory that is to become a cluster may hold: of a fresh file system, of an attempt before.
+/// Entries that the directory of a new cluster may contain: those of a new file system, and of an earlier attempt.
 const HARMLESS: [&str; 5] = ["lost+found", "run", "log", "mnt", UNFINISHED];
 
 /// When replies may leave.
@@ -108,15 +109,15 @@ pub struct UpArgs {
     /// time, else 2s]
     #[arg(long, value_parser = recovery_window::parse, value_name = "TIME")]
     pub recovery_window: Option<Duration>,
-    /// Whoever calls says itself what the cluster takes.
+    /// The caller reports itself how much space the cluster takes.
     #[arg(skip)]
     pub in_silence: bool,
-    /// As `forebay serve` has it; of the servers that are started now, and not remembered.
+    /// The option of `forebay serve`, for the servers that are started now. It is not remembered.
     #[command(flatten)]
     pub disks: DisksArgs,
 }
 
-/// Brings it up and says where it is.
+/// Starts and mounts the cluster, and prints where it is.
 pub fn run(args: &UpArgs) -> CliResult {
     posix::for_owner_alone();
     let metrics = metrics::of_cluster::Wanted::of(args)?;
@@ -138,10 +139,10 @@ pub fn run(args: &UpArgs) -> CliResult {
     metrics.iter().try_for_each(|wanted| wanted.set(&mut cluster))?;
     args.recovery_window.into_iter().try_for_each(|window| recovery_window::set(window, &mut cluster))?;
     start_servers(&cluster, args.disks)?;
-    // The others serve, which is more than nothing and less than was asked for.
+    // The other targets are served, but the command has not done everything it was asked for.
     let all_serve = || if lost.is_empty() { Ok(()) } else { Err(CliError::failed(lost::show(&lost))) };
     if cluster.description != described {
-        // Remembered only once it worked: else every later start would fail as this one did.
+        // Saved only after success: otherwise every later start would fail as this one did.
         cluster.save()?;
     }
     let said = match &metrics::of_cluster::urls(&cluster)[..] {
@@ -166,7 +167,7 @@ fn served(cluster: &Cluster, lost: &[Lost]) -> String {
     }
 }
 
-/// Each of its processes has its limit from this one.
+/// Its processes inherit the limit of this one.
 fn refuse_few_open_files(cluster: &Cluster) -> CliResult {
     let all = cluster.targets().len();
     let most = server_processes(cluster).into_iter().map(|(_, targets)| targets.len()).max().unwrap_or(0);
@@ -183,7 +184,8 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
         return create(args);
     }
     let cluster = Cluster::load(&args.dir)?;
-    // Of a power failure right after the formatting. Should the description be lost one day, nothing here is unfinished.
+    // A power failure right after formatting can leave the mark. Remove it, so that a later loss of the description
+    // does not make the cluster look unfinished.
     let _ = std::fs::remove_file(cluster.dir.join(UNFINISHED));
     let differs = |flag: &str, was: String| {
         Err(CliError::usage(format!("{flag}: {} was formatted with {was}; that cannot change", args.dir.display())))
@@ -197,7 +199,7 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
     }
 }
 
-/// What was chosen at the first use stays.
+/// Refuses to change what was fixed at the first use.
 fn refuse_other_shape(args: &UpArgs, cluster: &Cluster) -> CliResult {
     let differs = |flag: &str, was: String| {
         let dir = args.dir.display();
@@ -210,7 +212,7 @@ fn refuse_other_shape(args: &UpArgs, cluster: &Cluster) -> CliResult {
         };
         let Some(asked) = asked else { continue };
         let dir = format::utf8(&target.dir)?;
-        // One that cannot be read says so when it is served.
+        // A target that cannot be read reports that when it is served.
         let has = real::run(async |env| Store::peek_identity(&env, &dir)).map_or(asked, |identity| identity.data_bytes);
         if has != asked {
             return differs(&format!("{flag} {}", show_bytes(asked)), format!("{} for {}", show_bytes(has), target.id));
@@ -278,17 +280,17 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     Ok(cluster)
 }
 
-/// A first use. What it made is gone again where it fails before there is a description.
+/// A first use. If it fails before the description is written, everything it made is removed.
 struct Attempt {
     dir: PathBuf,
-    /// Directories, each before those in it.
+    /// Directories that it made, parents first.
     made: Vec<PathBuf>,
-    /// Held by one attempt at a time: what is unfinished there is its own.
+    /// Held by one attempt at a time, so unfinished targets there belong to it.
     lock: Option<File>,
 }
 
 impl Attempt {
-    /// Makes `dir`, if it is not there.
+    /// Makes `dir` if it does not exist.
     fn begin(dir: &Path) -> CliResult<Self> {
         let shown = dir.display();
         let absolute = std::path::absolute(dir).doing(|| format!("cannot use {shown}"))?;
@@ -296,7 +298,7 @@ impl Attempt {
         attempt.make(&attempt.dir.clone())?;
         attempt.dir = dir.canonicalize().doing(|| format!("cannot use {shown}"))?;
         let lock = File::open(&attempt.dir).doing(|| format!("cannot use {shown}"))?;
-        // (A file system without locks has one user at a time.)
+        // A file system without locks is assumed to have one user at a time.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             let words = format!("another `forebay up` is making a cluster in {shown}: try again when it is done");
             return Err(CliError::failed(words));
@@ -320,7 +322,7 @@ impl Drop for Attempt {
             return;
         }
         if self.lock.is_some() {
-            // What cannot be removed is found, and taken for what it is, by the next attempt.
+            // What cannot be removed here is recognized by the mark at the next attempt.
             let _ = clear_unfinished(&self.dir);
             let _ = std::fs::remove_file(self.dir.join(UNFINISHED));
         }
@@ -328,7 +330,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Formatting that was interrupted left nothing of value: the description is written last.
+/// Removes the targets of an interrupted format. They hold nothing of value, because the description is written last.
 fn clear_unfinished(dir: &Path) -> CliResult {
     if !dir.join(UNFINISHED).exists() {
         return Ok(());
@@ -374,8 +376,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// What was asked for, else a share of what is `free`: all targets with their journals take half of it at most. Errors: there is
-    /// not room enough.
+    /// The requested sizes, otherwise a share of the `free` bytes: all targets with their journals take at most half of
+    /// them. Errors: there is not enough space.
     fn choose(args: &UpArgs, free: u64, osts: u32) -> CliResult<Self> {
         for (flag, asked) in [("--ost-size", args.ost_size), ("--mdt-size", args.mdt_size)] {
             if let Some(asked) = asked.filter(|asked| *asked < BYTES_MIN || !asked.is_multiple_of(4096)) {
@@ -403,12 +405,12 @@ impl Sizes {
         journal_bytes(self.mdt) + u64::from(self.osts) * journal_bytes(self.ost)
     }
 
-    /// What formatting takes.
+    /// Bytes that formatting takes.
     fn all_bytes(&self) -> u64 {
         self.mdt + u64::from(self.osts) * self.ost + self.journals_bytes()
     }
 
-    /// What is taken of what is `free`, before it is.
+    /// A text that says, before formatting, how many of the `free` bytes it takes.
     fn announcement(&self, dir: &Path, free: u64) -> String {
         let [all, of_free, mdt, ost, journals, left] =
             [self.all_bytes(), free, self.mdt, self.ost, self.journals_bytes(), free - self.all_bytes()]
@@ -423,7 +425,7 @@ impl Sizes {
     }
 }
 
-/// The most data bytes that fit in `bytes` with their journal, in steps; never less than a target needs.
+/// The most data bytes that fit into `bytes` with their journal, in steps; never fewer than a target needs.
 fn with_journal_within(bytes: u64, most: u64) -> u64 {
     let mut data = (bytes / BYTES_STEP * BYTES_STEP).clamp(BYTES_MIN, most);
     while data > BYTES_MIN && data + journal_bytes(data) > bytes {
@@ -447,8 +449,8 @@ async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> C
     Ok(cluster)
 }
 
-/// Unix sockets in DIR/run, or TCP where asked for. Never TCP unasked: whoever connects is believed, and any user of the machine
-/// can. Errors: the sockets' paths would be too long.
+/// Unix sockets in DIR/run, or TCP if requested. Never TCP by default: servers trust every client that connects, and
+/// any user of the machine can. Errors: the sockets' paths would be too long.
 fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResult<Vec<String>> {
     if let Some(first) = listen {
         return (0..ids.len()).map(|number| serve::nth(first, number).map(|address| address.to_string())).collect();
@@ -463,8 +465,8 @@ fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResul
     Ok(ids.iter().map(|id| format!("unix:run/{id}.sock")).collect())
 }
 
-/// Ends server processes that run and have a target that serves no more, or that is back and not served by them, and waits for
-/// those that are about to end, so that they are started anew.
+/// Ends running server processes that need a restart: those with a target that has stopped, and those without a target
+/// that is back. Also waits for processes that are about to end.
 fn stop_stopped(cluster: &Cluster) -> CliResult {
     let running: Vec<(PidFile, Vec<cluster::Target>)> = present_processes(cluster)
         .into_iter()
@@ -485,17 +487,17 @@ fn stop_stopped(cluster: &Cluster) -> CliResult {
         let back: Vec<String> = pid_file.running().map_or_else(Vec::new, |pid| not_served(pid, &targets));
         if !back.is_empty() {
             eprintln!("forebay: {} is back: the servers are started again with it", back.join(", "));
-            if !pid_file.stop(down::PATIENCE) {
+            if !pid_file.stop(down::TIMEOUT) {
                 pid_file.kill();
             }
             continue;
         }
         if targets.iter().any(|target| is_silent(target.id)) {
-            // It may be dying: one that was killed a moment ago is not gone yet, and would pass for running.
+            // It may be dying: a process that was just killed still exists, and would count as running.
             processes::wait_until(DYING, || pid_file.running().is_none());
-            // Its threads may be waiting for a slow device to take what they had begun.
+            // Its threads may be waiting for a slow device to finish their requests.
             let ends = || pid_file.running().is_none_or(|pid| !posix::is_ending(pid));
-            processes::wait_until(down::PATIENCE, ends);
+            processes::wait_until(down::TIMEOUT, ends);
             continue;
         }
         let stopped: Vec<String> = targets.iter().filter_map(|target| reason(target.id)).collect();
@@ -503,14 +505,14 @@ fn stop_stopped(cluster: &Cluster) -> CliResult {
             continue;
         }
         eprintln!("{}\nstarting the servers again", stopped.join("\n"));
-        if !pid_file.stop(down::PATIENCE) {
+        if !pid_file.stop(down::TIMEOUT) {
             pid_file.kill();
         }
     }
     Ok(())
 }
 
-/// Starts every server process that does not run, and waits until all are ready.
+/// Starts every server process that is not running, and waits until all are ready.
 pub fn start_servers(cluster: &Cluster, disks: DisksArgs) -> CliResult {
     let mut starting = Vec::new();
     for (name, targets) in present_processes(cluster) {
@@ -518,7 +520,7 @@ pub fn start_servers(cluster: &Cluster, disks: DisksArgs) -> CliResult {
             starting.push(start_server(cluster, &name, &targets, disks)?);
         }
     }
-    // All are started before the first is waited for: they recover side by side.
+    // All are started before the wait, so that they recover in parallel.
     let results: Vec<CliResult> = starting.into_iter().map(|starting| starting.wait_ready().map(drop)).collect();
     results.into_iter().collect()
 }
@@ -533,7 +535,7 @@ pub fn server_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)
     }
 }
 
-/// The same, of targets that are not lost.
+/// The same without lost targets.
 fn present_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)> {
     let present = |(name, targets): (String, Vec<cluster::Target>)| {
         let targets: Vec<_> = targets.into_iter().filter(|target| lost::why(target).is_none()).collect();
@@ -542,12 +544,12 @@ fn present_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)> {
     server_processes(cluster).into_iter().filter_map(present).collect()
 }
 
-/// Those of `targets` that server process `pid` was not started with.
+/// Those of `targets` that server process `pid` was started without.
 fn not_served(pid: u32, targets: &[cluster::Target]) -> Vec<String> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
     let is_missing = |target: &&cluster::Target| !words.contains(&target.dir.as_os_str().as_encoded_bytes());
-    // Of one that is just ending nothing is known.
+    // A process that is ending shows no arguments.
     match words.len() {
         0 | 1 => Vec::new(),
         _ => targets.iter().filter(is_missing).map(|target| target.id.to_string()).collect(),
@@ -589,7 +591,7 @@ fn called(name: &str, targets: &[cluster::Target]) -> String {
     if targets.len() == 1 { format!("the server of {name}") } else { "the servers' process".into() }
 }
 
-/// A mount keeps the level that it began with.
+/// Refuses to change the commit level of a running mount.
 fn refuse_other_level(args: &UpArgs, cluster: &Cluster) -> CliResult {
     let Some(asked) = args.commit.map(Level::name) else { return Ok(()) };
     let was = cluster.description.commit.clone().unwrap_or_else(|| Level::Data.name());
@@ -605,7 +607,7 @@ fn refuse_other_level(args: &UpArgs, cluster: &Cluster) -> CliResult {
     }
 }
 
-/// Where to mount, remembered for the next `up`.
+/// The mount point, remembered for the next `up`.
 fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
     let given = args.mount.clone().or_else(|| cluster.description.mount.clone());
     let mnt = given.unwrap_or_else(|| cluster.dir.join("mnt"));
@@ -629,7 +631,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Refuses while another one works on it.
+    /// Refuses while another command holds it.
     pub fn take(cluster: &Cluster) -> CliResult<Self> {
         let run_dir = cluster.run_dir();
         std::fs::create_dir_all(&run_dir).doing(|| format!("cannot make {}", run_dir.display()))?;
@@ -671,7 +673,7 @@ mod tests {
             assert!(sizes.all_bytes() <= free / 2, "{gib} GiB: {sizes:?}");
             assert!(sizes.ost >= free / 20 || sizes.ost == format::OST_BYTES, "{gib} GiB: {sizes:?}");
         }
-        // What targets need at least is taken of what is left, but never all of it.
+        // Targets take the least they need even from little free space, but never all of it.
         let least = chosen(600 << 20, &[]).expect("room for the least");
         assert_eq!((least.mdt, least.ost, least.all_bytes()), (BYTES_MIN, BYTES_MIN, 400 << 20));
         assert!(chosen(463 << 20, &[]).expect_err("none").message.contains("fewer --osts"));

@@ -1,5 +1,5 @@
-//! A log that processes append to while others follow it, as `tail -f` does: on one mount, on two, and while servers die. Needs root and
-//! /dev/fuse; says so and does nothing where they are not.
+//! A log that processes append to while others follow it, as `tail -f` does: on one mount, on two, and while servers
+//! die. Needs root and /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -19,10 +19,10 @@ use common::{
     mounts::{Mounts, run},
 };
 
-/// Lines of every length, also such as cross stripes of 64 KiB.
+/// Number of lines of each writer. They have many lengths, so some cross stripes of 64 KiB.
 const LINES: u64 = 400;
 
-/// A line of its writer, as long as its number says; no byte of it is 0.
+/// Line `number` of `writer`. The number determines its length; no byte is 0.
 fn line(writer: u64, number: u64) -> Vec<u8> {
     let length = if number % 40 == 7 { 30_000 } else { 60 + number % 90 };
     let mut line = format!("{writer} {number} ").into_bytes();
@@ -40,7 +40,7 @@ fn append(log: &Path, writer: u64) {
     }
 }
 
-/// Reads what is new until all writers have ended, and that to the end; every byte is one that somebody wrote.
+/// Reads new bytes until all writers have ended and all is read. Checks that every byte was written by a writer.
 fn follow(log: &Path, left: &AtomicU64) -> Vec<u8> {
     let file = File::open(log).expect("it opens");
     let (mut all, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
@@ -58,7 +58,7 @@ fn follow(log: &Path, left: &AtomicU64) -> Vec<u8> {
     }
 }
 
-/// Every line once and whole, those of one writer in their order.
+/// Checks that every line is there once and whole, and that each writer's lines are in order.
 fn audit(bytes: &[u8], writers: u64) {
     let mut next = vec![0; writers as usize];
     for one in bytes.split_inclusive(|byte| *byte == b'\n') {

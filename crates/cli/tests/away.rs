@@ -1,5 +1,5 @@
-//! Programs on a mount whose servers are away, and mounts and servers that end while programs hammer them. Needs root and
-//! /dev/fuse; says so and does nothing where they are not.
+//! Programs on a mount whose servers are unreachable, and mounts and servers that end under load. Needs root and
+//! /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -30,7 +30,7 @@ use common::{
 
 extern "C" fn nothing(_: i32) {}
 
-/// The signal is caught, by who does nothing about it: system calls that wait are interrupted.
+/// Catches the signal with a handler that does nothing, so that it interrupts waiting system calls.
 fn catch(signal: i32) {
     // SAFETY: a handler that does nothing; all zeros are no flags and no mask.
     unsafe {
@@ -65,8 +65,8 @@ impl Caller {
         assert_eq!(unsafe { libc::pthread_kill(self.pthread, signal) }, 0);
     }
 
-    fn answer(&self, patience: Duration) -> Option<Result<(), i32>> {
-        self.answer.recv_timeout(patience).ok()
+    fn answer(&self, timeout: Duration) -> Option<Result<(), i32>> {
+        self.answer.recv_timeout(timeout).ok()
     }
 }
 
@@ -92,14 +92,15 @@ fn open(path: &Path, flags: i32) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_signal_that_asks_to_end_interrupts_who_waits_for_a_server_unless_something_is_half_done() {
+fn termination_signal_interrupts_read_only_requests_only() {
     let Some(mounts) = Mounts::new("interrupts") else { return };
     [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1].into_iter().for_each(catch);
     let at = |name: &str| mounts.first.join(name);
     fs::write(at("f"), vec![7; 1 << 20]).expect("written");
     let file =
         |name| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(at(name)).expect("open");
-    // The kernel lets an fsync wait for a write of the same file, and tells us nothing of it.
+    // The kernel makes an fsync wait for a write of the same file, and does not report that. So they use different
+    // files.
     let (read, synced, written) = (file("f"), file("g"), file("f"));
     mounts.kill_servers();
     let path = at;
@@ -123,9 +124,9 @@ fn a_signal_that_asks_to_end_interrupts_who_waits_for_a_server_unless_something_
         Caller::start("read", move || pread(&read)),
         Caller::start("fsync", move || fsync(&synced)),
     ];
-    // A small one would be kept back, and had its answer.
+    // A smaller write would be delayed, and have its reply already.
     let write = Caller::start("write", move || written.write_all_at(&vec![b'8'; 512 << 10], 0));
-    // Timers, children and the like interrupt nobody.
+    // Signals of timers, children and the like interrupt no call.
     thread::sleep(Duration::from_millis(1300));
     looks.iter().for_each(|caller| caller.signal(libc::SIGUSR1));
     thread::sleep(Duration::from_millis(300));
@@ -136,15 +137,15 @@ fn a_signal_that_asks_to_end_interrupts_who_waits_for_a_server_unless_something_
         caller.signal([libc::SIGTERM, libc::SIGHUP][number % 2]);
     }
     for caller in &looks {
-        // A look that needs no server is as good.
+        // The call has failed with EINTR by now.
         let answer = caller.answer(Duration::from_secs(3));
         assert!(matches!(answer, Some(Err(libc::EINTR))), "{}: {answer:?}", caller.what);
     }
     assert_eq!(write.answer(Duration::from_millis(300)), None, "a write is half done");
 
-    // Whoever asks is told what programs wait for.
+    // `status` shows what programs wait for.
     let told = |json: &[&str]| forebay().arg("status").args(json).arg(mounts.cluster()).output().expect("it runs");
-    // A write that began to wait anew, as std's does after a signal, is told of once it has waited for a while.
+    // std repeats the write after a signal. The repeated write is shown once it has waited for a while.
     assert!(soon(|| String::from_utf8_lossy(&told(&[]).stdout).contains("request waits")));
     let said = String::from_utf8_lossy(&told(&[]).stdout).into_owned();
     let wait = format!("mount {}: 1 request waits", mounts.first.display());
@@ -160,7 +161,7 @@ fn a_signal_that_asks_to_end_interrupts_who_waits_for_a_server_unless_something_
     assert!(soon(|| !String::from_utf8_lossy(&told(&[]).stdout).contains("request waits")));
 }
 
-/// Programs that write, make, look and remove as fast as they can, until an error.
+/// Programs that write, create, stat and remove as fast as they can, until an error.
 struct Hammer(Vec<Child>);
 
 impl Hammer {
@@ -182,7 +183,7 @@ impl Hammer {
         hammer
     }
 
-    /// All of them, with those they started.
+    /// Kills all of them, and the processes that they started.
     fn kill(&mut self) {
         let begun = Instant::now();
         for child in &mut self.0 {
@@ -197,7 +198,8 @@ impl Hammer {
     }
 }
 
-/// Whether any process of the group has not ended. (Nobody may ever ask how those ended whose shell did not live to.)
+/// Whether any process of the group is still alive. Zombies do not count: if their shell died first, nothing may ever
+/// reap them.
 fn is_alive(group: i32) -> bool {
     let all = fs::read_dir("/proc")
         .expect("it lists")
@@ -219,7 +221,7 @@ impl Drop for Hammer {
     }
 }
 
-/// Runs it, expects that it succeeds within five seconds.
+/// Runs the command, and expects success within five seconds.
 fn within_five_seconds(what: &str, command: &mut Command) {
     let begun = Instant::now();
     let mut child = command.stdout(Stdio::null()).spawn().expect("it starts");
@@ -246,7 +248,7 @@ fn mounts_and_servers_end_in_time_while_programs_hammer_them() {
     let mut hammers = [Hammer::on(&mounts.first), Hammer::on(&mounts.second)];
     let refused = forebay().arg("umount").arg(&mounts.first).output().expect("it runs");
     assert!(!refused.status.success() && common::words(&refused).contains("--lazy"), "{}", common::words(&refused));
-    // What was written has to be durable first.
+    // The written data has to become durable first.
     hammers[1].kill();
     within_five_seconds("umount after load", forebay().arg("umount").arg(&mounts.second));
     within_five_seconds("umount --force under load", forebay().args(["umount", "--force"]).arg(&mounts.first));
@@ -275,7 +277,7 @@ fn a_mount_whose_servers_are_away_is_taken_away_by_umount_and_by_us() {
     mounts.kill_servers();
     thread::sleep(Duration::from_millis(500));
     within_five_seconds("forebay umount --force", forebay().args(["umount", "--force"]).arg(&mounts.first));
-    // Programs end by it: the first call may find them on their way out.
+    // `umount -f` makes programs end: the first call may still find them.
     let begun = Instant::now();
     while is_mounted(&mounts.second) {
         assert!(begun.elapsed() < Duration::from_secs(5), "umount -f leaves it mounted");
@@ -286,7 +288,7 @@ fn a_mount_whose_servers_are_away_is_taken_away_by_umount_and_by_us() {
     assert!(!is_mounted(&mounts.first));
 }
 
-/// What calls of a program on the mount at `mnt` fail with while `end` takes it away, and afterwards.
+/// The errors of a program's calls on the mount at `mnt` while `end` unmounts it, and afterwards.
 fn failures(mnt: &Path, end: impl FnOnce()) -> BTreeSet<i32> {
     let dir = mnt.join("d");
     fs::create_dir_all(&dir).expect("made");
@@ -315,7 +317,7 @@ fn failures(mnt: &Path, end: impl FnOnce()) -> BTreeSet<i32> {
     thread::scope(|scope| {
         for call in calls {
             scope.spawn(|| {
-                // Until the mount's process has ended, and after it.
+                // Continues until after the mount's process has ended.
                 for _ in 0..200 {
                     let error = loop {
                         if let Err(error) = call() {
@@ -333,9 +335,9 @@ fn failures(mnt: &Path, end: impl FnOnce()) -> BTreeSet<i32> {
     errnos.into_inner().expect("whole")
 }
 
-/// `umount -f`, ours by force, the end of the mount's process | calls under way, and those that follow
+/// `umount -f`, `forebay umount --force`, the end of the mount's process | calls in flight, and those that follow
 #[test]
-fn programs_on_a_mount_that_is_taken_away_are_told_enotconn() {
+fn programs_on_an_unmounted_mount_get_enotconn() {
     let Some(mounts) = Mounts::new("gone") else { return };
     let at = mounts.second.clone();
     let process = || {
@@ -346,14 +348,14 @@ fn programs_on_a_mount_that_is_taken_away_are_told_enotconn() {
         its.next().expect("it has a process").file_name()
     };
     let ways: [(&str, &dyn Fn()); 3] = [
-        // It says "target is busy", and takes the mount away all the same.
+        // It prints "target is busy", and unmounts nevertheless.
         ("umount -f", &|| drop(Command::new("umount").arg("-f").arg(&at).output().expect("it runs"))),
         ("forebay umount --force", &|| run(forebay().args(["umount", "--force"]).arg(&at))),
         ("SIGTERM", &|| run(Command::new("kill").arg(process()))),
     ];
     for (way, end) in ways {
         let mut errnos = failures(&at, end);
-        // So the kernel ends what is under way when it gives the mount up.
+        // The error of calls in flight when the kernel aborts the mount.
         errnos.remove(&libc::ECONNABORTED);
         assert_eq!(errnos, BTreeSet::from([libc::ENOTCONN]), "{way}");
         let _ = forebay().args(["umount", "--force"]).arg(&at).output();
@@ -361,7 +363,7 @@ fn programs_on_a_mount_that_is_taken_away_are_told_enotconn() {
     }
 }
 
-/// a program that makes names |SIGKILL|, its directory emptied and removed | nothing comes late
+/// a program that makes names |SIGKILL|, its directory emptied and removed | no name appears later
 #[test]
 fn a_program_that_was_killed_makes_no_more_names() {
     let Some(mounts) = Mounts::new("killed") else { return };

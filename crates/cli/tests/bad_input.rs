@@ -1,4 +1,4 @@
-//! What goes wrong at a user's hands: each gets a message that says what to do, a non-zero exit, and loses nothing.
+//! User errors: each gets a message that says what to do and a non-zero exit code, and loses no data.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -104,7 +104,7 @@ fn a_missing_or_empty_identity_is_no_target() {
     fs::write(&identity, "").expect("emptied");
     site.refuses("identity");
     fs::remove_file(&identity).expect("removed");
-    // The others go on without it (`operators`, lost targets).
+    // The others are served without it (`operators`, lost targets).
     let output = site.up();
     assert!(output.status.code() == Some(1) && words(&output).contains("OST0000 is lost"), "{}", words(&output));
     let output = forebay().args(["down", site.scratch.path()]).output().expect("it runs");
@@ -125,8 +125,8 @@ fn a_directory_with_other_things_in_it_is_not_made_a_cluster() {
     assert_eq!(scratch.names(), ["thesis.tex"]);
 }
 
-/// format --data and --mirror-data, mirror replace --data and --journal, of files that hold something, another target's data among
-/// them | refused, and each as it was; a blank one is taken, and with the flag any
+/// format --data and --mirror-data, mirror replace --data and --journal, of files that hold something, another target's
+/// data among them | refused, and each unchanged; a blank one is accepted, and with the flag any
 #[test]
 fn devices_that_hold_something_are_not_taken_for_data() {
     let scratch = Scratch::new("taken");
@@ -192,7 +192,7 @@ fn devices_that_hold_something_are_not_taken_for_data() {
     }
     let taken = replace(&["--data", "others", "--journal", "spare", "--overwrite"]);
     assert!(taken.status.success(), "{}", words(&taken));
-    // It is a copy of this target now: to begin anew needs no flag.
+    // It is a copy of this target now, so repeating the command needs no flag.
     let again = replace(&["--data", "others", "--journal", "spare"]);
     assert!(again.status.success(), "{}", words(&again));
 }
@@ -212,7 +212,7 @@ fn a_port_in_use_is_named() {
     assert!(forebay().args(["down", dir]).status().expect("it runs").success());
 }
 
-/// A frame header of a version to come; the first six bytes stay for all versions.
+/// A frame header of a future version; the first six bytes are the same in all versions.
 fn frame_of_version(version: u16) -> [u8; 128] {
     let mut frame = [0; 128];
     frame[..4].copy_from_slice(b"FBF1");
@@ -254,9 +254,9 @@ fn a_server_of_another_version_is_told_from_a_silent_one() {
     }
 }
 
-/// Somewhere is another program, which says a few bytes and waits; or an OST
+/// At the address is another program, which sends a few bytes and waits; or an OST
 #[test]
-fn who_is_no_mgs_is_told_from_a_silent_one_at_once() {
+fn wrong_server_is_distinguished_from_silent_mgs() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let other = listener.local_addr().expect("an address").to_string();
     thread::spawn(move || {
@@ -302,7 +302,7 @@ fn a_server_that_hangs_is_told_from_one_that_is_down() {
     site.down();
 }
 
-/// `forebay mount` of servers that are away, and Ctrl-C
+/// `forebay mount` of unreachable servers, and Ctrl-C
 #[test]
 fn a_mount_that_is_interrupted_leaves_no_process_that_would_stand_in_the_way_of_the_next() {
     if !can_mount() {
@@ -320,13 +320,13 @@ fn a_mount_that_is_interrupted_leaves_no_process_that_would_stand_in_the_way_of_
         !output.expect("pgrep is part of procps").stdout.is_empty()
     };
     assert!(soon(ours), "the process that would be the mount");
-    // Another one waits, and says for what.
+    // A second mount waits, and says for what.
     let mut second = forebay().args(["mount", &address, &mnt]).stderr(Stdio::piped()).spawn().expect("it runs");
     let mut said = String::new();
     BufReader::new(second.stderr.take().expect("piped")).read_line(&mut said).expect("it says something");
     assert!(said.contains("is about to mount") && said.contains("waiting up to 20 s"), "{said}");
     second.kill().and_then(|()| second.wait()).expect("ended");
-    // As a terminal does it.
+    // Ctrl-C sends the signal to the process group.
     let group = format!("-{}", child.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().expect("it runs").success());
     assert!(!child.wait().expect("it ends").success());

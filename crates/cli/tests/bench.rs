@@ -112,7 +112,7 @@ fn mdtest_in_several_runs_finds_what_the_first_has_made() {
 #[test]
 fn mdtest_that_fails_says_why_and_removes_what_it_made() {
     let scratch = Scratch::new("mdtest-fails");
-    // Longer than the limit that the shell sets for each process: the write fails in the middle of the run.
+    // Longer than the limit that the shell sets for the size of a file: the write fails in the middle of the run.
     let line =
         format!("ulimit -f 1; exec {} bench mdtest {} -n 3 -w 1M", env!("CARGO_BIN_EXE_forebay"), scratch.path());
     let output = Command::new("sh").args(["-c", &line]).output().expect("it runs");
@@ -238,7 +238,7 @@ fn this_machine_is_measured_described_and_predicted() {
     let scratch = Scratch::new("machine");
     let (dir, toml) = (format!("{}/d", scratch.path()), format!("{}/machine.toml", scratch.path()));
     let flags = ["bench", "machine", &dir, "--toml", &toml, "--bytes", "64MiB", "-i", "1", "--osts", "2", "-N", "2"];
-    // Other tests keep the processors busy meanwhile, which it may say.
+    // Other tests may keep the processors busy; then the command says so and is repeated.
     let measure = || forebay().args(flags).output().expect("it runs");
     let is_busy = |output: &std::process::Output| words(output).contains("is the machine busy");
     let output = (0..10).map(|_| measure()).find(|output| !is_busy(output)).expect("it is quiet now and then");
@@ -253,7 +253,7 @@ fn this_machine_is_measured_described_and_predicted() {
         let mb_s = row["default"].as_f64().expect("a rate");
         assert!((20.0..50_000.0).contains(&mb_s), "{row} on\n{text}");
     }
-    // Where the device is not the limit, processors of a quarter of the speed are.
+    // With a fast device, processors of a quarter of the speed are the limit.
     let fast_device = ["--set", "tier.read_mb_s=100000", "--set", "tier.write_mb_s=100000", "--set", "tier.flush_ms=0"];
     let rates = |factor: &str| {
         let report = json(forebay().args(["sim", &toml, "--cpu-factor", factor, "--json"]).args(fast_device));
@@ -293,7 +293,7 @@ fn store_is_measured_fresh_and_aged_and_leaves_nothing_behind() {
 fn obdfilter_survey_measures_every_layer() {
     let scratch = Scratch::new("survey");
     let dir = format!("{}/stores", scratch.path());
-    // Held while four ports behind it are looked at: they were free a moment ago.
+    // Finds a free port; the ports behind it are used too.
     let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = held.local_addr().expect("an address").port().min(65_000);
     drop(held);

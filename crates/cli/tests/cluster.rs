@@ -1,4 +1,4 @@
-//! A cluster brought up, looked at, broken and taken down as a user does it; without a mount, so that it needs no root.
+//! A cluster is started, inspected, damaged and stopped as by a user; without a mount, so that it needs no root.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -8,7 +8,7 @@ use std::process::Output;
 use common::{Scratch, forebay, json};
 use serde_json::Value;
 
-/// Taken down, whatever the test did.
+/// A cluster that is stopped at the end of the test, even if the test fails.
 struct Up<'a>(&'a Scratch);
 
 impl<'a> Up<'a> {
@@ -91,7 +91,7 @@ fn servers_whose_disks_forget_say_so_and_come_back_after_a_power_cut() {
     assert!(log.contains("--forgetful-disks: for tests only"), "{log}");
     assert!(std::process::Command::new("kill").args(["-9", &pid]).status().expect("kill runs").success());
     assert!(up.again(&[]).status.success(), "with ordinary disks this time");
-    // What was committed may have to be waited for: a client of before, or the MDT's life of before.
+    // Recovery may have to wait: for a previous client, or for the MDT's previous session.
     let serving = || {
         let status = up.status();
         let all = status["targets"].as_array().expect("targets").iter().all(|target| target["state"] == "serving");
@@ -289,7 +289,7 @@ fn who_waits_for_a_cluster_that_is_down_says_so_at_once() {
     child.kill().and_then(|()| child.wait()).expect("ended");
 }
 
-/// `up` under a mask that leaves everybody everything | sockets and files are for their owner alone: whoever connects is believed
+/// `up` with umask 0 | sockets and files are for their owner alone: servers trust every client that connects
 #[test]
 fn whatever_the_mask_a_cluster_is_for_its_owner_alone() {
     let scratch = Scratch::new("mask");

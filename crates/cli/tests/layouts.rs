@@ -1,4 +1,4 @@
-//! Layouts by habit: the commands of lfs, on two real mounts. Needs root and /dev/fuse; says so where they are not.
+//! The layout commands of lfs, on two real mounts. Needs root and /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -18,14 +18,14 @@ use common::{
 
 const MIB: usize = 1 << 20;
 
-/// What it prints; it must succeed.
+/// The output of the command, which must succeed.
 fn told(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What it prints to stderr; it must end with `code`.
+/// The output on stderr of the command, which must end with `code`.
 fn refused(command: &mut Command, code: i32) -> String {
     let output = command.output().expect("it runs");
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -108,7 +108,7 @@ fn composite_layouts_hold_data_through_restarts() {
     assert!(fs::read(mounts.second.join("copy")).expect("read") == pattern(2 * MIB));
     let found = told(forebay().arg("find").arg(&mounts.second).args(["-component-end", "1M", "-newer"]).arg(&file));
     assert_eq!(found.trim(), mounts.second.join("copy").display().to_string());
-    // Mounts of others may be among them, of servers that are down.
+    // Other mounts may be among them, whose servers are down.
     let all = String::from_utf8(forebay().arg("df").output().expect("it runs").stdout).expect("text");
     assert!([&mounts.first, &mounts.second].iter().all(|mount| all.contains(&mount.display().to_string())), "{all}");
     let link = Path::new(mounts.scratch.path()).join("link");
@@ -116,7 +116,8 @@ fn composite_layouts_hold_data_through_restarts() {
     assert!(told(forebay().arg("df").arg(&link)).contains("OST0001"), "a mount by a link");
 }
 
-/// setstripe NEWFILE; called as lfs; refused where it has data; migrate, while another has it open, and with a writer
+/// setstripe NEWFILE; called as lfs; refused on a file with data; migrate, while the file is open elsewhere, and with a
+/// writer
 #[test]
 fn files_are_made_with_a_layout_and_moved_to_another() {
     let Some(mounts) = Mounts::new("moved") else { return };
@@ -188,11 +189,11 @@ fn pools_keep_files_on_their_osts() {
     assert!(told(forebay().args(["df", "-h", "-p", "flash"]).arg(&mounts.first)).contains("OST0001"));
     run(forebay().args(["pool", "remove", &cluster, "flash", "1"]));
     run(forebay().args(["pool", "destroy", &cluster, "flash"]));
-    // The directory still names it; that hinders nobody.
+    // The directory's layout still names it, which causes no error.
     fs::write(dir.join("later"), "x").expect("written");
 }
 
-/// fill OST0000, write on | the file goes on elsewhere, and reads back after a restart
+/// fill OST0000, continue to write | the file continues on another OST, and reads back after a restart
 #[test]
 fn a_file_on_a_full_ost_goes_on_elsewhere() {
     let Some(mounts) = Mounts::new("beyond") else { return };
@@ -200,7 +201,7 @@ fn a_file_on_a_full_ost_goes_on_elsewhere() {
     run(forebay().args(["setstripe", "-c", "1", "-i", "0"]).arg(&file));
     let open = OpenOptions::new().write(true).open(&file).expect("opens");
     let piece = |number: usize| vec![number as u8 | 1; 4 * MIB];
-    // An OST of 512 MiB holds less than this, two hold more.
+    // One OST of 512 MiB is too small for this, two are not.
     let pieces = 150;
     for number in 0..pieces {
         open.write_all_at(&piece(number), (number * 4 * MIB) as u64).expect("there is room on the other");
@@ -228,12 +229,12 @@ fn a_file_on_a_full_ost_goes_on_elsewhere() {
         "{count} {words}"
     );
     drop((open, read));
-    // The MDT asks the OSTs every 3 s, and now.
+    // The MDT asks the OSTs for their space every 3 s; wait for that.
     fs::remove_file(mounts.first.join("f")).expect("removed");
     assert!(soon(|| stripe("wide") == ("2".into(), String::new())), "{:?}", stripe("wide"));
 }
 
-/// tar --xattrs, onto the mount, off it and back | the layout; plain files list nothing; cp never fails for it
+/// tar --xattrs, onto the mount, off it and back | the layout; plain files list nothing; cp never fails because of it
 #[test]
 fn layouts_travel_as_extended_attributes() {
     let Some(mounts) = Mounts::new("xattrs") else { return };

@@ -1,4 +1,4 @@
-//! What a cluster counts, as `status` shows it and as Prometheus scrapes it.
+//! A cluster's counters, as `status` shows them and as Prometheus scrapes them.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -25,7 +25,7 @@ fn free() -> String {
     listener.local_addr().expect("an address").to_string()
 }
 
-/// What is answered to `request`, head and body.
+/// The reply to `request`, head and body.
 fn ask(address: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
@@ -43,7 +43,7 @@ fn scrape(address: &str) -> Page {
     Page::parse(&body)
 }
 
-/// Samples by name and labels (sorted), read by the rules of the format.
+/// Samples by name and labels (sorted), parsed by the rules of the format.
 struct Page(BTreeMap<(String, BTreeMap<String, String>), f64>);
 
 impl Page {
@@ -92,7 +92,7 @@ impl Page {
         page
     }
 
-    /// Buckets never fall, and the last one has all.
+    /// Buckets never decrease, and the last one counts everything.
     fn check_histograms(&self, families: &BTreeMap<String, String>) {
         for name in families.iter().filter(|(_, kind)| *kind == "histogram").map(|(name, _)| name) {
             for ((_, labels), count) in self.0.iter().filter(|((sample, _), _)| *sample == format!("{name}_count")) {
@@ -109,7 +109,7 @@ impl Page {
         }
     }
 
-    /// The sum of all samples of this name that have these labels among theirs.
+    /// The sum of all samples of this name whose labels include these.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has =
             |all: &BTreeMap<String, String>| labels.iter().all(|(k, v)| all.get(*k).is_some_and(|value| value == v));
@@ -135,7 +135,7 @@ fn what_is_scraped_and_shown_adds_up_to_what_was_written() {
     let lengths = [4096usize, 4096, 65_536, 1 << 20, 100];
     let total: usize = lengths.iter().sum();
     with_client(&site.mgs(), Duration::from_secs(60), |client, _| async move {
-        // Else small ones are gathered.
+        // Without O_SYNC small writes are coalesced.
         let mode = OpenMode { sync: true, ..OpenMode::READ_WRITE };
         let file = client.create_path(&root(), "/file", mode).await.expect("created");
         let mut at = 0;
@@ -152,7 +152,7 @@ fn what_is_scraped_and_shown_adds_up_to_what_was_written() {
     let write = ("direction", "write");
     let written = page.sum("forebay_client_request_bytes_sum", &[write]);
     assert_eq!(written, total as f64, "bytes asked for are bytes written");
-    // Pieces end where stripes of 1 MiB do.
+    // Requests end at stripe boundaries of 1 MiB.
     let requests = page.sum("forebay_client_request_bytes_count", &[write]);
     assert!((5.0..=6.0).contains(&requests), "{requests}");
     assert_eq!(page.sum("forebay_client_request_bytes_bucket", &[write, ("le", "4096.0")]), 3.0);

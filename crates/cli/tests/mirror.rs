@@ -1,5 +1,6 @@
-//! An MDT on two devices, under real processes: copies are deleted, swapped, brought back too late and replaced while a program
-//! makes and syncs files and servers are killed. The program hears of nothing, and nothing that it synced is ever missing.
+//! An MDT on two devices, under real processes. Copies are deleted, swapped, brought back too late and replaced while a
+//! program creates and syncs files and servers are killed. The program sees no error, and nothing that it synced is
+//! ever missing.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -18,9 +19,9 @@ use common::{
 };
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A site whose MDT is kept twice: in `MDT0000`, and in `second`.
+/// A site whose MDT is mirrored: in `MDT0000`, and in `second`.
 fn mirrored(name: &str) -> Site {
     let site = Site::new(name);
     fs::remove_dir_all(site.path("MDT0000")).expect("removed");
@@ -42,7 +43,7 @@ fn mirror(site: &Site) -> (Value, String) {
     (mdt["mirror"].clone(), said)
 }
 
-/// Waits until `status` says that both copies hold everything, or that they do not.
+/// Waits until `status` says that both copies are complete, or that they are not.
 fn until_degraded(site: &Site, degraded: bool) -> String {
     let began = Instant::now();
     loop {
@@ -50,7 +51,7 @@ fn until_degraded(site: &Site, degraded: bool) -> String {
         if mirror["degraded"] == degraded {
             return said;
         }
-        assert!(began.elapsed() < PATIENCE, "degraded is never {degraded}: {mirror}\n{said}\n{}", site.log());
+        assert!(began.elapsed() < TIMEOUT, "degraded is never {degraded}: {mirror}\n{said}\n{}", site.log());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -85,14 +86,14 @@ fn a_deleted_copy_is_left_behind_and_replaced_under_load_and_then_the_other_one_
     site.comes_up();
     busy.reach(busy.synced() + 10);
     replace(&site, "MDT0000", "third");
-    // In the middle of the filling, or soon after.
+    // During the resync, or soon after it.
     std::thread::sleep(Duration::from_millis(1200));
     site.kill();
     site.comes_up();
     until_degraded(&site, false);
     busy.reach(busy.synced() + 10);
     site.kill();
-    // The copy it was filled from is lost while nothing runs: the other one cannot know whether it is the last.
+    // The source of the resync is lost while the target is down. The other copy cannot know whether it is current.
     for part in ["data", "journal"] {
         fs::remove_file(site.path("MDT0000").join(part)).expect("deleted");
     }
@@ -117,19 +118,19 @@ fn a_copy_that_was_away_never_comes_back_as_current_wherever_it_lies() {
     site.comes_up();
     let busy = Busy::start(&site.mgs());
     busy.reach(10);
-    // It is away: its directory is elsewhere, and what is written meanwhile it does not get.
+    // The second copy is away: its directory is elsewhere, and it misses the writes meanwhile.
     fs::rename(site.path("second"), site.path("away")).expect("moved");
     until_degraded(&site, true);
     busy.reach(busy.synced() + 10);
     site.kill();
     let synced = busy.die();
-    // It comes back, and the other one is away.
+    // It comes back, and the first copy is away.
     fs::rename(site.path("away"), site.path("second")).expect("moved");
     for part in ["data", "journal"] {
         fs::rename(site.path("MDT0000").join(part), site.path(part)).expect("moved");
     }
     site.refuses("bring");
-    // It lies in the other one's place, and the other one in its.
+    // Both copies are there, in each other's directories.
     for part in ["data", "journal"] {
         fs::rename(site.path("second").join(part), site.path("MDT0000").join(part)).expect("moved");
         fs::rename(site.path(part), site.path("second").join(part)).expect("moved");
@@ -139,7 +140,7 @@ fn a_copy_that_was_away_never_comes_back_as_current_wherever_it_lies() {
     until_degraded(&site, false);
     site.down();
     is_clean(&site);
-    // Both went on alone.
+    // Each copy has continued alone.
     for (kept, hidden) in [("MDT0000", "second"), ("second", "MDT0000")] {
         for part in ["data", "journal"] {
             fs::rename(site.path(hidden).join(part), site.path(part)).expect("moved");
@@ -164,7 +165,7 @@ fn damage_to_one_copy_is_found_told_and_mended() {
     let synced = busy.die();
     site.down();
     is_clean(&site);
-    // Every written sector of one copy of each part but its labels, a bit of each.
+    // Flip a bit in every written sector of one copy of each part, except in its labels.
     for (dir, part) in [("MDT0000", "data"), ("second", "journal")] {
         let path = site.path(dir).join(part);
         let mut bytes = fs::read(&path).expect("there");

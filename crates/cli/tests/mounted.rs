@@ -1,4 +1,4 @@
-//! Two mounts of one cluster, as programs use them. Needs root and /dev/fuse; says so and does nothing where they are not.
+//! Two mounts of one cluster, as programs use them. Needs root and /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -36,7 +36,7 @@ fn flock(file: &File, how: i32) -> bool {
     unsafe { libc::flock(file.as_raw_fd(), how) == 0 }
 }
 
-/// fcntl(2) with a lock of `[start, start + length)`; what the kernel left in it, or the error.
+/// fcntl(2) with a lock of `[start, start + length)`. Returns what the kernel left in it, or the error.
 fn fcntl(file: &File, command: i32, kind: i32, start: i64, length: i64) -> Result<libc::flock, i32> {
     // SAFETY: all zeros are a lock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -52,7 +52,8 @@ fn what_is_asked_through_a_descriptor_after_a_sync_is_what_arrives() {
     let path = mounts.first.join("f");
     let file = File::create_new(&path).expect("a file");
     for round in 0..20u32 {
-        // Bytes that would show up as modes, owners and times if a request were read from where they lay.
+        // If a request were read from the wrong offset of its buffer, these bytes would show up as modes, owners and
+        // times.
         file.write_all_at(&vec![0xff; 8192], u64::from(round) * 8192).expect("written");
         file.sync_data().expect("synced");
         let mode = 0o600 + (round % 8);
@@ -68,7 +69,7 @@ fn what_is_asked_through_a_descriptor_after_a_sync_is_what_arrives() {
     }
 }
 
-/// As on a local file system: ESTALE is for the kernel, which looks again once.
+/// As on a local file system: ESTALE is for the kernel, which retries the lookup once.
 #[test]
 fn a_link_to_a_file_whose_last_name_went_through_another_mount_is_enoent() {
     let Some(mounts) = Mounts::new("late-link") else { return };
@@ -107,12 +108,12 @@ fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a
     assert!(!flock(&b, libc::LOCK_SH | libc::LOCK_NB), "flock after the restart");
     assert!(fcntl(&b, set, write, 19, 1).is_err() && fcntl(&b, set, write, 20, 1).is_ok());
 
-    // Another descriptor of the same file, closed by this process, takes its fcntl locks along, but not its flock.
+    // Closing another descriptor of the same file releases this process's fcntl locks, but not its flock.
     drop(open(&mounts.first.join("f")));
     assert!(fcntl(&b, set, write, 10, 10).is_ok());
     assert!(!flock(&b, libc::LOCK_SH | libc::LOCK_NB));
 
-    // Locks of open file descriptions stay with theirs.
+    // Locks of open file descriptions end with their description.
     let c = open(&mounts.first.join("g"));
     let (d, again) = (open(&mounts.second.join("g")), open(&mounts.first.join("g")));
     assert!(fcntl(&c, ofd, write, 0, 100).is_ok());
@@ -120,10 +121,10 @@ fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a
     drop(again);
     assert!(fcntl(&d, ofd, read, 99, 1).is_err());
     drop(c);
-    // The kernel tells of the last close, but close(2) does not wait for it.
+    // The kernel sends a RELEASE for the last close, but close(2) does not wait for it.
     assert!(soon(|| fcntl(&d, ofd, read, 99, 1).is_ok()));
 
-    // Who would close a circle of waits is told instead.
+    // A lock that would complete a deadlock fails with EDEADLK.
     let (one, two) = (open(&mounts.first.join("h")), open(&mounts.second.join("h")));
     assert!(fcntl(&one, ofd, write, 0, 1).is_ok() && fcntl(&two, ofd, write, 1, 1).is_ok());
     std::thread::scope(|scope| {
@@ -133,7 +134,7 @@ fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a
         assert!(fcntl(&two, ofd, none, 1, 1).is_ok() && first.join().expect("it ends"), "who waited first gets it");
     });
 
-    // Who turns a shared flock into an exclusive one lets go of it first, as flock(2) has it: nobody waits for ever.
+    // Upgrading a shared flock to an exclusive one first releases it, as flock(2) says. So there is no deadlock.
     let (one, two) = (open(&mounts.first.join("i")), open(&mounts.second.join("i")));
     assert!(flock(&one, libc::LOCK_SH) && flock(&two, libc::LOCK_SH));
     assert!(!flock(&one, libc::LOCK_EX | libc::LOCK_NB), "the other has a shared one");
@@ -145,7 +146,7 @@ fn locks_hold_across_mounts_and_a_restart_of_every_server_and_a_wait_ends_with_a
         assert!(both.into_iter().all(|one| one.join().expect("it ends")));
     });
 
-    // flock(1) waits; a signal ends it, and so does the lock's end.
+    // flock(1) waits; a signal ends it, and so does the release of the lock.
     let waiter = |command: &[&str]| {
         let mut flock = Command::new("flock");
         flock.arg(mounts.second.join("f")).args(command).stdout(Stdio::piped());
@@ -176,14 +177,14 @@ fn a_mount_by_its_helper_has_the_options_of_fstab() {
     };
     assert!(options(&mounts.first).contains("nosuid") && options(&mounts.first).contains("nodev"));
     assert!(!options(&mounts.second).contains("nosuid") && !options(&mounts.second).contains("nodev"));
-    // Without FUSE's own helper, which is on some machines.
+    // Without FUSE's own helper, which some machines have.
     run(Command::new("mount").args(["-i", "-o", "remount,ro"]).arg(&mounts.second));
     let refused = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(mounts.second.join("x"));
     assert_eq!(refused.expect_err("it is read-only").raw_os_error(), Some(libc::EROFS));
     run(Command::new("mount").args(["-i", "-o", "remount,rw"]).arg(&mounts.second));
     fs::write(mounts.second.join("x"), b"y").expect("it is writable again");
     assert_eq!(fs::read(mounts.first.join("x")).expect("the other mount sees it"), b"y");
-    // What is not named stays.
+    // Options that are not named stay.
     for (words, expected) in
         [("remount,ro", "ro,relatime"), ("remount,nodev", "ro,nodev,relatime"), ("rw,remount", "rw,nodev,relatime")]
     {
@@ -193,7 +194,8 @@ fn a_mount_by_its_helper_has_the_options_of_fstab() {
     }
 }
 
-/// mount(8) finds its helper in /sbin, here of a namespace of mounts | what fstab says; remounts of what the kernel keeps; refusals
+/// mount(8) finds its helper in /sbin, here of a mount namespace | what fstab says; remounts of options that the kernel
+/// keeps; refusals
 #[test]
 fn a_line_of_fstab_is_mounted_and_remounted() {
     let Some(mounts) = Mounts::new("fstab") else { return };
@@ -243,7 +245,7 @@ fn holes_are_told_by_lseek_and_by_the_blocks_of_stat() {
     file.set_len(8 << 20).expect("it grows");
     // SAFETY: a descriptor that is open.
     let seek = |file: &File, offset: i64, whence: i32| unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
-    // To the end of the block.
+    // Holes begin at the end of the block.
     let end = ((1 << 20) + 100_000_i64) / 4096 * 4096 + 4096;
     for (offset, whence, expected) in [
         (0, libc::SEEK_DATA, 1 << 20),
@@ -257,10 +259,10 @@ fn holes_are_told_by_lseek_and_by_the_blocks_of_stat() {
     ] {
         assert_eq!(seek(&file, offset, whence), expected, "{offset} {whence}");
     }
-    // What a mapping changed in a hole is data, though only the kernel has it.
+    // A change through a mapping in a hole is data, even while only the kernel has it.
     let mapped = open(&mounts.first.join("mapped"));
     mapped.set_len(1 << 20).expect("it grows");
-    // Opening a file lets the kernel write its pages back.
+    // Opening a file makes the kernel write its pages back, so open it before.
     let looker = open(&mounts.first.join("mapped"));
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a mapping of a file that has these bytes, of which one is written.
@@ -271,19 +273,19 @@ fn holes_are_told_by_lseek_and_by_the_blocks_of_stat() {
     assert!((0..=500_000).contains(&data), "{data}");
     unsafe { libc::munmap(at, 1 << 20) };
     drop((mapped, looker));
-    // The kernel tells of the last close, but close(2) does not wait for it.
+    // The kernel sends a RELEASE for the last close, but close(2) does not wait for it.
     assert!(soon(|| seek(&open(&mounts.first.join("mapped")), 0, libc::SEEK_DATA) > 400_000), "holes are told again");
     drop(file);
     let blocks = |mnt: &Path| fs::metadata(mnt.join("f")).expect("it is there").blocks();
     let expected = 100_000_u64.div_ceil(512);
     assert_eq!((blocks(&mounts.first), blocks(&mounts.second)), (expected, expected));
-    // cp(1) finds the holes by itself.
+    // cp(1) finds the holes automatically.
     run(Command::new("cp").arg("--sparse=always").arg(mounts.second.join("f")).arg(mounts.first.join("g")));
     assert!(fs::metadata(mounts.first.join("g")).expect("it is there").blocks() < 400);
     run(Command::new("cmp").arg(mounts.first.join("f")).arg(mounts.second.join("g")));
 }
 
-/// owner rwx, user `uid` rwx, group r-x, mask rwx, others ---: as the bytes of a list
+/// An access control list in its binary form: owner rwx, user `uid` rwx, group r-x, mask rwx, others ---.
 fn list_for(uid: u32) -> Vec<u8> {
     let entries = [(1u16, 7u16, u32::MAX), (2, 7, uid), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
     let words = entries
@@ -306,7 +308,7 @@ fn access_control_lists_admit_whom_they_name_and_are_inherited() {
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is private");
     fs::create_dir(&dir).expect("it is made");
     let as_user = |uid: u32, words: &str| {
-        // It becomes the user where it stands: the way there may be closed to others.
+        // It changes its user in its present directory, as the path to it may be closed to others.
         let user = uid.to_string();
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "sh", "-c", words]);
@@ -316,14 +318,14 @@ fn access_control_lists_admit_whom_they_name_and_are_inherited() {
     set_list(&file, c"system.posix_acl_access", &list_for(4242));
     assert_eq!(fs::metadata(mounts.second.join("f")).expect("it is there").mode() & 0o777, 0o770);
     assert!(as_user(4242, "cat f >/dev/null && echo more >> f") && !as_user(4243, "cat f"));
-    // What is made in a directory with a default list has it, whatever the umask.
+    // Files made in a directory with a default list get that list, whatever the umask.
     run(Command::new("chmod").arg("711").arg(&dir));
     set_list(&dir, c"system.posix_acl_default", &list_for(4242));
     run(Command::new("sh").args(["-c", "umask 077; mkdir e; echo x > e/g"]).current_dir(&dir));
     assert!(as_user(4242, "cat d/e/g >/dev/null && echo y >> d/e/g") && !as_user(4243, "cat d/e/g"));
 }
 
-/// The process of the mount at `mnt` dies.
+/// Kills the process of the mount at `mnt`.
 fn kill_mount(mnt: &Path) {
     let name = mnt.to_str().expect("a path of the tests").as_bytes();
     let is_its = |words: &[u8]| {
@@ -337,7 +339,7 @@ fn kill_mount(mnt: &Path) {
     run(Command::new("kill").arg("-9").arg(pid));
 }
 
-/// At level `data`: without O_DSYNC the bytes would be where nobody finds them any more.
+/// At level `data`: without O_DSYNC the bytes would be lost.
 #[test]
 fn what_was_written_with_o_dsync_is_there_when_mount_and_servers_die_at_once() {
     let Some(mounts) = Mounts::new("dsync") else { return };
@@ -346,7 +348,7 @@ fn what_was_written_with_o_dsync_is_there_when_mount_and_servers_die_at_once() {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).custom_flags(flag);
         let mut file = options.open(mounts.first.join(name)).expect("made");
-        // Small ones, as they would be kept back, and one that is sent by itself.
+        // Small writes, which could be delayed, and one that is sent alone.
         bytes[..9_000].chunks(1_000).for_each(|piece| file.write_all(piece).expect("written"));
         file.write_all(&bytes[9_000..]).expect("written");
         std::mem::forget(file);
@@ -366,7 +368,7 @@ fn ranges_that_are_zeroed_or_punched_read_as_zeros_on_both_mounts() {
     fs::write(&path, &model).expect("written");
     let file = open(&path);
     let (keep, punch, zero) = (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
-    // Within a block, over several, over the end with and without a new size.
+    // Within a block, over several, and past the end with and without a new size.
     for (mode, range, bytes) in [
         (zero, 100..5_001, 1 << 20),
         (punch | keep, 70_000..200_001, 1 << 20),
@@ -390,7 +392,7 @@ fn a_full_file_system_says_so_loses_nothing_and_takes_more_after_a_delete() {
     let Some(mounts) = Mounts::new("full") else { return };
     let piece = |number: usize| vec![number as u8 + 1; 8 << 20];
     let path = |number: usize| mounts.first.join(format!("{number}"));
-    // So many bytes of a file were acknowledged, and what came then.
+    // Returns how many bytes of a file were acknowledged, and the error.
     let fill = |number: usize| {
         let (bytes, mut taken) = (piece(number), 0);
         let mut file = fs::File::create(path(number)).expect("a name takes no data");
@@ -414,14 +416,14 @@ fn a_full_file_system_says_so_loses_nothing_and_takes_more_after_a_delete() {
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
     assert!(took < Duration::from_secs(5), "to be refused took {took:?}");
     assert!(whole * 8 >= 600, "{whole} files of 8 MiB");
-    // From then on nobody waits for it: the room was looked for.
+    // From now on writes fail without a wait, because the mount has already looked for space.
     let begun = Instant::now();
     let mut more = OpenOptions::new().append(true).open(path(whole)).expect("opened");
     let refused = (0..8).map(|_| more.write(&piece(whole)[..1 << 20])).find_map(Result::err);
     assert_eq!(refused.and_then(|error| error.raw_os_error()), Some(libc::ENOSPC));
     assert!(begun.elapsed() < Duration::from_secs(2), "to be refused again took {:?}", begun.elapsed());
     drop(more);
-    // Names still fit, and what was written is there, after a restart too.
+    // Names still fit, and the written data is there, after a restart too.
     fs::write(mounts.first.join("empty"), "").expect("a name takes no data");
     mounts.kill_servers();
     mounts.bring_back();
@@ -430,7 +432,7 @@ fn a_full_file_system_says_so_loses_nothing_and_takes_more_after_a_delete() {
     }
     let last = fs::read(mounts.second.join(format!("{whole}"))).expect("read");
     assert!(last.len() >= taken && last.iter().all(|byte| *byte == whole as u8 + 1), "{} of {taken}", last.len());
-    // Nearly all that is deleted can be written again.
+    // Nearly all deleted space can be written again.
     (0..whole / 2).for_each(|number| fs::remove_file(path(number)).expect("removed"));
     let deadline = Instant::now() + Duration::from_secs(30);
     for number in 0..whole / 2 - 4 {
@@ -442,20 +444,22 @@ fn a_full_file_system_says_so_loses_nothing_and_takes_more_after_a_delete() {
     assert!((0..whole / 2 - 4).all(|number| fs::read(path(number)).expect("read") == piece(number)));
 }
 
-/// Reading, writing, making, looking: whoever is killed ends, and what remains is a file system.
+/// Programs that read, write, create and stat: a killed one ends, and the file system stays intact.
 #[test]
-fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
+fn killed_program_ends_while_server_is_unreachable() {
     let Some(mounts) = Mounts::new("killed") else { return };
     let file = mounts.first.join("file");
     fs::write(&file, vec![7; 3 << 20]).expect("written");
-    // What this mount knows nobody waits for: one that the other made, in a directory that both use.
+    // A stat that the mount can serve itself does not wait. So the other mount makes this file, in a directory that
+    // both use.
     fs::write(mounts.second.join("unseen"), "x").expect("written");
-    // Each tells that it runs, and waits for a line: to start in the mount takes servers, too, and a shell catches SIGINT.
+    // Each program reports that it runs, and waits for a line. Starting a program in the mount needs servers too, and a
+    // shell catches SIGINT.
     let script = |words: &&str| {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("echo >&2; read line; {words} 2>/dev/null")]).current_dir(&mounts.first);
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // Whoever started this test in the background may have told it to ignore SIGINT.
+        // The starter of this test may have made it ignore SIGINT.
         // SAFETY: signal(2) may be called between fork and exec.
         unsafe {
             shell.pre_exec(|| {
@@ -484,7 +488,7 @@ fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
     std::thread::sleep(Duration::from_millis(700));
     for (number, program) in waiting.iter_mut().enumerate() {
         assert!(program.try_wait().expect("asked").is_none(), "{} waits for the server", works[number]);
-        // Every other one as by Ctrl-C, which is not caught.
+        // Every other program gets SIGINT, as by Ctrl-C, and does not catch it.
         let signal = if number % 2 == 0 { libc::SIGKILL } else { libc::SIGINT };
         // SAFETY: no memory is involved; the child is ours and not waited for yet.
         unsafe { libc::kill(program.id() as i32, signal) };
@@ -496,7 +500,7 @@ fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
-    // To take a mount away takes no server.
+    // Unmounting needs no server.
     let mut umount = forebay().args(["umount", "--force"]).arg(&mounts.second).spawn().expect("it starts");
     let deadline = Instant::now() + Duration::from_secs(15);
     let ended = loop {
@@ -515,7 +519,7 @@ fn who_is_killed_does_not_wait_for_a_server_that_is_away() {
     fs::create_dir(mounts.second.join("dir2")).expect("made");
 }
 
-/// Long enough to be in the middle of it when servers die: a server is started again while copiers wait for it.
+/// Long enough that servers die in the middle of it: a server is restarted while copiers wait for it.
 #[test]
 fn the_demo_runs_through_a_mount_and_cleans_up() {
     if !can_mount() {
@@ -565,7 +569,7 @@ fn layouts_that_change_nothing_or_cannot_be_are_not_taken_in_silence() {
         let (got, words) = say(flags, path);
         assert!(got == Some(code) && words.contains(said) && words.is_empty() == said.is_empty(), "{flags:?}: {words}");
     }
-    // From within the mount, its cluster is meant; no other is made there.
+    // A path within the mount names its cluster; no other cluster can be made there.
     let status = forebay().args(["status", "."]).current_dir(&dir).output().expect("it runs");
     assert!(status.status.success() && String::from_utf8_lossy(&status.stdout).contains("OST0001"));
     let up = forebay().arg("up").arg(dir.join("c")).output().expect("it runs");
@@ -605,7 +609,7 @@ fn down_takes_every_mount_of_its_cluster_away() {
     assert!(!table.contains(mounts.scratch.path()), "{table}");
 }
 
-/// two clusters, and one place that the first remembers | the second is mounted there | the first leaves it alone
+/// two clusters, and one mount point that the first remembers | the second is mounted there | the first leaves it alone
 #[test]
 fn a_place_that_another_cluster_has_taken_since_is_left_to_it() {
     if !can_mount() {
@@ -643,7 +647,7 @@ fn what_is_mounted_below_stays_when_another_mount_changes_names() {
     fs::write(point.join("here"), "x").expect("written");
     for round in 0..3 {
         let name = format!("f{round}");
-        // The names of q are leased, and the kernel believes them.
+        // The names of q are leased, and the kernel caches them.
         assert!(!q.join(&name).exists() && !q.join(&name).exists());
         let begun = Instant::now();
         fs::write(mounts.second.join("q").join(&name), "y").expect("written");
@@ -657,14 +661,14 @@ fn what_is_mounted_below_stays_when_another_mount_changes_names() {
 }
 
 #[test]
-fn a_name_that_came_from_another_directory_is_believed_no_longer_than_one_of_its_own() {
+fn renamed_entry_timeout_is_that_of_its_new_directory() {
     let Some(mounts) = Mounts::new("moved") else { return };
     let (first, second) = (&mounts.first, &mounts.second);
     for dir in ["a", "b"] {
         fs::create_dir(first.join(dir)).expect("made");
     }
     for round in 0..5 {
-        // Both mounts change b: neither has its names for long.
+        // Both mounts change b, so neither keeps its entries lease for long.
         for number in 0..4 {
             fs::write(first.join(format!("b/m{round}.{number}")), "").expect("written");
             fs::write(second.join(format!("b/n{round}.{number}")), "").expect("written");
@@ -680,7 +684,7 @@ fn a_name_that_came_from_another_directory_is_believed_no_longer_than_one_of_its
     }
 }
 
-/// The value of an extended attribute; none: there is no such.
+/// The value of an extended attribute; `None` if there is none.
 fn xattr(path: &Path, name: &std::ffi::CStr) -> Option<String> {
     let path = c_path(path);
     let mut value = vec![0_u8; 100];
@@ -754,7 +758,7 @@ fn a_commit_level_is_handed_down_copied_and_kept_and_what_is_none_is_refused() {
     std::os::unix::fs::symlink("f", dir.join("link")).expect("made");
     run(Command::new("cp").arg("--preserve=xattr").arg(dir.join("f")).arg(mounts.first.join("copy")));
 
-    // On the other mount, mounted anew, after every server died.
+    // On the other mount, mounted anew, after every server was killed.
     mounts.kill_servers();
     mounts.bring_back();
     run(forebay().arg("umount").arg(&mounts.second));

@@ -1,8 +1,8 @@
-//! One file that several processes write through one mount: what others are told of its end. Needs root and /dev/fuse; says so
-//! and does nothing where they are not.
+//! One file that several processes write through one mount: which end of file other processes see. Needs root and
+//! /dev/fuse; without them the tests say so and skip.
 //!
-//! The kernel lets one program at a time write past the end that it knows. Whatever is done about that, no program may be
-//! shown an end that the file does not have (docs/decisions/0022).
+//! The kernel admits one write at a time past the end that it knows. No optimization of that may show a program an end
+//! that the file does not have (docs/decisions/0022).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -24,7 +24,7 @@ const PAGE: i64 = 4096;
 const RECORD: i64 = 47_008;
 const WRITERS: i64 = 4;
 
-/// What a system call returned, or its errno.
+/// The result of a system call, or its errno.
 fn done(returned: i64) -> Result<i64, i32> {
     let errno = || Error::last_os_error().raw_os_error().expect("an errno");
     if returned >= 0 { Ok(returned) } else { Err(errno()) }
@@ -53,7 +53,7 @@ fn size_as_kept(file: &File) -> i64 {
     told.stx_size as i64
 }
 
-/// pwritev2(2) at the end, by its flag alone; `offset`: -1 moves the descriptor's place.
+/// pwritev2(2) at the end, by its flag alone. `offset` -1 moves the descriptor's offset.
 fn append(file: &File, bytes: &[u8], offset: i64) -> Result<i64, i32> {
     let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: an open descriptor, and bytes that outlive the call.
@@ -66,7 +66,7 @@ fn set_append(file: &File, on: bool) {
     assert_eq!(set, 0);
 }
 
-/// A pipe that has room for what a call of these tests moves.
+/// A pipe with enough capacity for one call of these tests.
 struct Pipe(File, File);
 
 impl Pipe {
@@ -81,7 +81,7 @@ impl Pipe {
         Self(read, write)
     }
 
-    /// How many bytes sendfile(2) moves from `offset` on; the pipe is empty again afterwards.
+    /// How many bytes sendfile(2) moves from `offset` on. The pipe is empty again afterwards.
     fn moved(&self, from: &File, offset: i64) -> i64 {
         let mut at = offset;
         // SAFETY: open descriptors, and a place that outlives the call.
@@ -98,7 +98,7 @@ impl Pipe {
     }
 }
 
-/// The first bytes of a file, in memory.
+/// A mapping of the first bytes of a file.
 struct Mapping(*mut libc::c_void, usize);
 
 impl Mapping {
@@ -109,7 +109,7 @@ impl Mapping {
         Self(at, bytes)
     }
 
-    /// Touches a byte, as a system call does, which is told EFAULT where a program gets SIGBUS.
+    /// Touches a byte by a system call. That fails with EFAULT where a program would get SIGBUS.
     fn touch(&self, offset: i64, pipe: &Pipe) -> Result<i64, i32> {
         assert!((offset as usize) < self.1);
         // SAFETY: within the mapping; the kernel looks whether anything is there.
@@ -129,8 +129,8 @@ impl Drop for Mapping {
     }
 }
 
-/// A file that two descriptors make longer in turns, and all that tells of its end. Every step begins with such a growth,
-/// so that nobody has asked for the size since.
+/// The end of file as all kinds of calls report it, while two descriptors extend the file in turns. Every step begins
+/// with such an extension, after which no call has asked for the size.
 fn ends(dir: &Path) -> Vec<(&'static str, Result<i64, i32>)> {
     let path = dir.join("f");
     let (one, two, reader) = (open(&path, libc::O_RDWR), open(&path, libc::O_RDWR), open(&path, libc::O_RDONLY));
@@ -195,7 +195,7 @@ fn ends(dir: &Path) -> Vec<(&'static str, Result<i64, i32>)> {
     told
 }
 
-/// Here as on the local file system.
+/// The results must be those of the local file system.
 #[test]
 fn the_end_of_a_file_that_two_make_longer_is_told_as_by_the_local_file_system() {
     let Some(mounts) = Mounts::new("one-end") else { return };
@@ -206,14 +206,14 @@ fn the_end_of_a_file_that_two_make_longer_is_told_as_by_the_local_file_system() 
     }
 }
 
-/// What processes know of each other.
+/// What the processes know about each other's progress.
 #[derive(Default)]
 struct Shared {
-    /// No byte lies at or behind it, as nobody has begun to write one.
+    /// No byte lies at or behind this offset: no write there has begun.
     begun: AtomicI64,
-    /// The file is so long at least: a write that ended there has returned.
+    /// The file has at least this length: a write that ended there has returned.
     done: AtomicI64,
-    /// What appenders may have added to it.
+    /// Bytes that appenders may have added.
     appended: AtomicI64,
     stop: AtomicBool,
 }
@@ -229,7 +229,7 @@ fn shared() -> &'static Shared {
     }
 }
 
-/// Processes that do `work`, which makes system calls and nothing else.
+/// Processes that run `work`, which makes only system calls.
 struct Children(Vec<libc::pid_t>);
 
 impl Children {
@@ -258,7 +258,7 @@ impl Children {
     }
 }
 
-/// The writers: each every fourth record, of its own bytes, through a descriptor of its own.
+/// The writers: each writes every fourth record, with its own bytes, through its own descriptor.
 fn writers(path: &Path, records: i64, shared: &'static Shared) -> Children {
     let files: Vec<File> = (0..WRITERS).map(|_| open(path, libc::O_WRONLY)).collect();
     let bytes: Vec<Vec<u8>> = (0..WRITERS).map(|number| vec![number as u8 + 1; RECORD as usize]).collect();
@@ -275,7 +275,8 @@ fn writers(path: &Path, records: i64, shared: &'static Shared) -> Children {
     })
 }
 
-/// Looks at the end until told to stop; each look tells no less than was written before it, and no more than was begun.
+/// Checks the end of file until told to stop. Each check must see at least what was written before it, and at most what
+/// was begun.
 fn watch(path: &Path, shared: &Shared, cuts: bool) -> [u64; 2] {
     let (file, pipe) = (open(path, libc::O_RDONLY), Pipe::new());
     let mapping = Mapping::new(&file, libc::MAP_PRIVATE, 4 << 30);
@@ -305,7 +306,8 @@ fn watch(path: &Path, shared: &Shared, cuts: bool) -> [u64; 2] {
     looks
 }
 
-/// The bytes are those of the four's records, one after another; with `zeros`, any of them may have been cut off and be zero.
+/// Whether the bytes are the four writers' records in order. With `zeros`, bytes may also be zero because they were
+/// truncated.
 fn whole(bytes: &[u8], zeros: bool) -> bool {
     let is = |(number, record): (usize, &[u8])| {
         let own = (number as i64 % WRITERS) as u8 + 1;
@@ -335,7 +337,7 @@ fn what_four_processes_write_to_one_file_is_seen_as_it_grows_and_arrives_whole()
 }
 
 #[test]
-fn who_appends_and_cuts_while_four_processes_write_is_told_the_truth() {
+fn appends_and_truncates_beside_four_writers_see_correct_size() {
     let Some(mounts) = Mounts::new("one-cut") else { return };
     let (path, records) = (mounts.first.join("f"), 400);
     File::create_new(&path).expect("made");

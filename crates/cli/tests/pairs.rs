@@ -1,5 +1,5 @@
-//! Mappings beside all other ways to read and change a file, in the same pages, on one mount. Needs root and /dev/fuse; says so and
-//! does nothing where they are not. `cargo run --release -p xtask -- pairs` does the same for longer.
+//! Mappings together with all other ways to read and change a file, in the same pages, on one mount. Needs root and
+//! /dev/fuse; without them the tests say so and skip. `cargo run --release -p xtask -- pairs` does the same for longer.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -29,7 +29,7 @@ fn mappings_and_all_other_ways_to_change_a_file_agree_in_the_same_pages() {
     }
 }
 
-/// One thread touches each page for the first time as another writes to it.
+/// One thread touches each page for the first time while another writes to it.
 #[test]
 fn a_write_beside_the_first_store_to_its_page_is_kept_and_so_is_the_store() {
     let Some(mounts) = Mounts::new("first-store") else { return };

@@ -1,5 +1,5 @@
-//! What a file lets a program do beyond the rights of its user goes when somebody writes to it. Needs root and /dev/fuse; says so
-//! and does nothing where they are not.
+//! Rights that a file gives to its programs beyond those of their user are removed by a write. Needs root and
+//! /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -42,7 +42,7 @@ fn a_capability_goes_with_the_next_write_whoever_writes() {
     let (first, second) = (mounts.first.join("f"), mounts.second.join("f"));
     fs::write(&first, vec![b'x'; 100_000]).expect("written");
     for round in 0..3 {
-        // By who has it open, by who opens it then, and by another mount.
+        // Written through a descriptor that was open before, through a new one, and through another mount.
         let open = OpenOptions::new().write(true).open(&first).expect("it opens");
         give(&first);
         assert!(has(&first) && has(&second), "round {round}");
@@ -59,7 +59,7 @@ fn a_capability_goes_with_the_next_write_whoever_writes() {
         }
         assert!(!has(&first) && !has(&second), "round {round}");
     }
-    // Of a program that is copied in with it, it stays until then.
+    // The capability of a program that is copied in stays until a write.
     give(&first);
     mounts.kill_servers();
     mounts.bring_back();

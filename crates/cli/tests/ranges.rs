@@ -1,5 +1,5 @@
-//! Ranges of files as programs ask for them: which lock is in the way, where holes are, how much room there is. Needs root and
-//! /dev/fuse; says so and does nothing where they are not.
+//! Ranges of files: which lock conflicts, where holes are, how much space there is. Needs root and /dev/fuse; without
+//! them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -49,7 +49,7 @@ fn of_several_locks_the_first_one_in_the_way_is_told() {
     }
 }
 
-/// Where the next data and the next hole are, as lseek(2) tells it; -1: there is none.
+/// The next data and the next hole, as lseek(2) reports them; -1: there is none.
 fn seek(file: &File, offset: i64) -> [i64; 2] {
     // SAFETY: calls on a descriptor that is open.
     [libc::SEEK_DATA, libc::SEEK_HOLE].map(|whence| unsafe { libc::lseek(file.as_raw_fd(), offset, whence) })
@@ -82,7 +82,7 @@ fn holes_begin_and_end_with_blocks_as_on_a_local_file_system() {
     assert_eq!(seek(&open(&mounts.second.join("f")), last), [last, far + 70_009]);
 }
 
-/// Bytes that df(1) calls used, and available.
+/// Bytes that df(1) shows as used, and as available.
 fn space(mount: &Path) -> (u64, u64) {
     let path = std::ffi::CString::new(mount.as_os_str().as_encoded_bytes()).expect("a path");
     // SAFETY: a string and a buffer that outlive the call.
@@ -95,13 +95,13 @@ fn space(mount: &Path) -> (u64, u64) {
 }
 
 #[test]
-fn what_df_calls_available_can_be_set_aside_and_granted_room_is_not_used() {
+fn available_space_can_be_reserved_and_grants_count_as_free() {
     let Some(mounts) = Mounts::new("set-aside") else { return };
     let (used, _) = space(&mounts.first);
     fs::write(mounts.first.join("small"), vec![1; 100_000]).expect("it is written");
     let file = open(&mounts.first.join("records"));
     file.write_all_at(&[1; 1000], 0).expect("it is written");
-    // The mount was granted room for such writes.
+    // The mount was granted space for such writes.
     let (after, available) = space(&mounts.first);
     assert!(after < used + (2 << 20), "{after} bytes are used, {used} before");
     let large = open(&mounts.second.join("large"));
@@ -112,12 +112,12 @@ fn what_df_calls_available_can_be_set_aside_and_granted_room_is_not_used() {
     let meta = large.metadata().expect("it is open");
     assert_eq!(meta.len(), most);
     assert!(space(&mounts.first).1 < 32 << 20, "{:?}", space(&mounts.first));
-    // The room is there: bytes at both ends, and in the middle.
+    // The space is reserved: write at both ends, and in the middle.
     for at in [0, most / 2, most - 10_000] {
         large.write_all_at(&[3; 10_000], at).expect("it is written");
     }
     large.sync_all().expect("it is synced");
-    // There is no more, and nothing is changed by asking.
+    // There is no more space, and the failed request changes nothing.
     let other = open(&mounts.first.join("other"));
     // SAFETY: a call on a descriptor that is open.
     let refused = unsafe { libc::fallocate(other.as_raw_fd(), 0, 0, 1 << 30) };

@@ -1,5 +1,5 @@
-//! How long a restarted server waits for a client that died, as others feel it and as `status` tells it; without a mount, so
-//! that it needs no root.
+//! How long a restarted server waits for a client that crashed, as other clients experience it and as `status` shows
+//! it. Without a mount, so that it needs no root.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -19,10 +19,10 @@ use forebay_client::{Client, MountOptions};
 use forebay_env::{Address, real};
 use serde_json::Value;
 
-/// Longer than the default by more than a busy machine makes of it.
+/// Longer than the default, by more than the delay of a busy machine.
 const WINDOW: Duration = Duration::from_secs(6);
 
-/// A process per target. Taken down, whatever the test did.
+/// A cluster with a process per target. It is stopped at the end of the test, even if the test fails.
 struct Site(Scratch);
 
 impl Site {
@@ -65,7 +65,7 @@ impl Drop for Site {
     }
 }
 
-/// A client that writes something and dies: it takes leave of nobody.
+/// A client that writes something and crashes without closing its sessions.
 fn who_dies(mgs: &[Address]) {
     let options = MountOptions::new(mgs.to_vec());
     real::run(|env| async move {
@@ -74,7 +74,7 @@ fn who_dies(mgs: &[Address]) {
     });
 }
 
-/// write, who writes dies |OST|
+/// write, the writer crashes |OST|
 #[test]
 fn a_client_that_is_missing_delays_the_others_by_the_window_given_and_status_counts_it_down() {
     let site = Site(Scratch::new("window"));
@@ -84,7 +84,7 @@ fn a_client_that_is_missing_delays_the_others_by_the_window_given_and_status_cou
     others.reach(3);
     site.kill("OST0000");
     let begun = Instant::now();
-    // As it was told the first time, also of one server that is started alone.
+    // With the window of the first start, also for one server that is restarted alone.
     site.comes_up(&[]);
     let mut left = Vec::new();
     let mut said = String::new();
@@ -97,7 +97,7 @@ fn a_client_that_is_missing_delays_the_others_by_the_window_given_and_status_cou
         }
         let recovery = &ost["recovery"];
         assert_eq!((&ost["state"], &recovery["window_ms"]), (&"recovering".into(), &6000.into()), "{ost}");
-        // The MDT, the client that lives, and the one that died.
+        // The MDT, the live client, and the crashed one.
         assert_eq!(recovery["expected"], 3, "{ost}");
         seen.push(recovery.to_string());
         if recovery["awaited"] == 1 {
@@ -114,7 +114,7 @@ fn a_client_that_is_missing_delays_the_others_by_the_window_given_and_status_cou
     assert!(said.contains("OST0000 waits for 1 of 3 clients, 5.") && said.contains(" s at most"), "{said}: {seen:?}");
     assert!(left.is_sorted_by(|a, b| a >= b) && left.iter().all(|ms| *ms <= 6000), "{left:?}");
     assert!(left.first().is_some_and(|ms| *ms > 4000) && left.last().is_some_and(|ms| *ms < 2000), "{left:?}");
-    // It did not lose its session, and goes on.
+    // The live client has not lost its session, and continues.
     others.reach(synced + 2);
     others.die();
 }

@@ -1,6 +1,6 @@
-//! Names that lead to something new all the time, as of files replaced by rename(2) and links that name the current version: who
-//! uses them by path finds one or the other, never ESTALE. Through another mount than the one that replaces, and the same.
-//! Needs root and /dev/fuse; says so where they are not.
+//! Names that constantly lead to new inodes: files replaced by rename(2), and links that name the current version.
+//! Calls that use them by path find the old or the new inode, never ESTALE. Through another mount than the one that
+//! replaces, and through the same. Needs root and /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -18,10 +18,11 @@ use std::{
 
 use common::mounts::Mounts;
 
-/// How long each call is made again and again.
+/// How long each call is repeated.
 const TIME: Duration = Duration::from_millis(400);
-/// Longer than a call waits for what another client keeps in memory; shorter than that goes by itself (1.6 s).
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Longer than a call waits for a recall from another client. Shorter than the time after which the other client sends
+/// its changes anyway (1.6 s).
+const TIMEOUT: Duration = Duration::from_millis(1500);
 const NAMES: [&str; 5] = ["read", "changed", "current", "even/replaced", "odd/replaced"];
 
 type Call = (&'static str, fn(&Path) -> Result<()>);
@@ -79,7 +80,7 @@ fn done(result: i32) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
-/// Gives `name` something new.
+/// Replaces `name` by a new inode.
 fn replace(dir: &Path, name: &str, round: u64) {
     let new = dir.join(format!("{name}-new"));
     if name == "current" {
@@ -120,7 +121,7 @@ fn a_name_that_is_replaced_leads_to_the_old_or_the_new() {
                         wrong.push(format!("{what} in {}, call {calls}: {error}", dir.display()));
                         break;
                     }
-                    if asked.elapsed() > PATIENCE {
+                    if asked.elapsed() > TIMEOUT {
                         wrong.push(format!("{what} in {}, call {calls} took {:?}", dir.display(), asked.elapsed()));
                     }
                 }

@@ -1,4 +1,5 @@
-//! The laboratory as a user runs it: the same bytes for the same seed, the contract's rows, words for nonsense.
+//! The laboratory as a user runs it: the same seed gives the same bytes, the rows have the documented form, wrong input
+//! gets a message.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -9,7 +10,7 @@ use common::{Scratch, forebay, json, words};
 
 const SPIDER: &str = include_str!("../../../machines/spider.toml");
 
-/// The paper's tiers, two of them, behind one server.
+/// Two of the paper's tiers, behind one server.
 fn small(scratch: &Scratch) -> String {
     let text = SPIDER
         .replacen("nodes = { value = 4,", "nodes = { value = 1,", 1)
@@ -80,7 +81,7 @@ fn wall_prints_the_contracts_rows_and_the_same_bytes_for_the_same_seed() {
         }
         assert!(row(&format!("open-shared-{tasks}"))["default"].as_f64().expect("a time") > 0.01);
     }
-    // Whoever waits for each change makes fewer.
+    // Waiting for each change gives a lower rate.
     let alone = row("create-1-ssd");
     assert!(alone["paper_mode"].as_f64() < alone["default"].as_f64(), "{alone}");
     let hosts: Vec<_> = report["hosts"].as_array().expect("hosts").iter().map(|run| run["hosts"].as_u64()).collect();

@@ -1,5 +1,5 @@
-//! Calls that the kernel decides by the size that it knows, of a file that another mount has made larger. Needs root and /dev/fuse; says
-//! so and does nothing where they are not.
+//! Calls that the kernel decides by the size that it knows, on a file that another mount has extended. Needs root and
+//! /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -19,7 +19,7 @@ use common::mounts::Mounts;
 const BEFORE: usize = 1000;
 const AFTER: usize = 10_000;
 
-/// A descriptor of the first mount, whose kernel has asked for the size, and a file that is longer by now.
+/// A descriptor on the first mount, whose kernel knows the size, of a file that is longer by now.
 fn grown(mounts: &Mounts, name: &str, grow: impl Fn(&Path)) -> File {
     let path = mounts.first.join(name);
     fs::write(&path, contents(BEFORE)).expect("written");
@@ -43,7 +43,7 @@ fn written(path: &Path) {
     file.write_all_at(&contents(AFTER)[BEFORE..], BEFORE as u64).expect("written");
 }
 
-/// What `step` moves from a place on until it moves nothing.
+/// The number of bytes that `step` moves, repeated until it moves none.
 fn all(step: impl Fn(i64) -> isize) -> usize {
     let mut at = 0;
     loop {
@@ -99,7 +99,7 @@ fn sendfile_sends_all_of_a_file_that_another_mount_made_longer() {
     }
 }
 
-/// Also of a file that it has begun to send: the page with the end of then is there.
+/// Also for a file that it has begun to send: the kernel has the page with the previous end.
 #[test]
 fn splice_moves_what_another_mount_adds_each_time() {
     let Some(mounts) = Mounts::new("sizes-splice") else { return };
@@ -147,7 +147,7 @@ fn seek_end_and_holes_know_the_end_that_another_mount_made() {
     assert_eq!(seek(0, libc::SEEK_HOLE), AFTER as i64);
 }
 
-/// Touched by a system call, which is told EFAULT where a program gets SIGBUS.
+/// Touched by a system call. That fails with EFAULT where a program would get SIGBUS.
 #[test]
 fn a_mapping_reaches_to_the_end_that_another_mount_made() {
     let Some(mounts) = Mounts::new("sizes-map") else { return };

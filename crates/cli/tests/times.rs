@@ -1,5 +1,5 @@
-//! Times of files as two mounts see them, step by step beside a local file system: what moves there moves here. Needs root and
-//! /dev/fuse; says so and does nothing where they are not.
+//! Times of files as two mounts see them, compared with a local file system step by step: they change in the same
+//! steps. Needs root and /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -19,10 +19,10 @@ use common::{
     mounts::{Mounts, run, soon},
 };
 
-/// Steps of one seed; each is done on the cluster and on a local file system.
+/// Steps per seed; each is done on the cluster and on a local file system.
 const STEPS: usize = 60;
 
-/// Chance without a clock: the same seed, the same steps (splitmix64).
+/// Random numbers without a clock: the same seed gives the same steps (splitmix64).
 struct Dice(u64);
 
 impl Dice {
@@ -35,7 +35,7 @@ impl Dice {
     }
 }
 
-/// What is done to the file in one step, through an open descriptor or by its name.
+/// The change of one step, through an open descriptor or by name.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     SetTimes { seconds: u64 },
@@ -79,7 +79,7 @@ impl Step {
         }
     }
 
-    /// Does it to the file at `path`, which `file` is; a restart is the caller's.
+    /// Applies the step to the file at `path`, which `file` has open. The caller does a restart.
     fn apply(self, path: &Path, file: &mut File) {
         match self {
             Self::SetTimes { seconds } => set_time(path, SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
@@ -109,7 +109,7 @@ impl Step {
                 assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
             }
             Self::Copy { mut from, mut to, bytes } => {
-                // The kernel goes by the size that it knows.
+                // The kernel limits the copy by the size that it knows, so it asks for the size first.
                 file.metadata().expect("it is open");
                 let fd = file.as_raw_fd();
                 // SAFETY: a call on a descriptor that is open, and two offsets that outlive it.
@@ -128,12 +128,12 @@ fn open(path: &Path) -> File {
 }
 
 fn set_time(path: &Path, to: SystemTime) {
-    // By its name: a descriptor that writes would be a writer more.
+    // By name: a writable descriptor would be another writer.
     let times = FileTimes::new().set_modified(to).set_accessed(to);
     OpenOptions::new().read(true).open(path).expect("it opens").set_times(times).expect("it has a time");
 }
 
-/// Stores to a page through a mapping, as far as the file goes, and waits until that is written.
+/// Stores to a page through a mapping, within the file, and waits until it is written back.
 fn store(file: &File, page: u64) {
     let bytes = file.metadata().expect("it is open").len();
     if bytes <= page * 4096 {
@@ -164,18 +164,18 @@ impl Times {
         Self { mtime: ns(meta.mtime(), meta.mtime_nsec()), ctime: ns(meta.ctime(), meta.ctime_nsec()) }
     }
 
-    /// What a program that looked before and looks again goes by: does the file's time differ, is it the one that was set, has the
-    /// change time moved. It never goes back.
+    /// What a program sees that checks the times twice: has the modification time changed, is it the one that was set,
+    /// and how has the change time moved. The change time never goes back.
     fn since(self, before: Self, given: Option<u64>) -> (bool, bool, std::cmp::Ordering) {
         let is_given = given.is_some_and(|seconds| self.mtime == i128::from(seconds) * 1_000_000_000);
         (self.mtime != before.mtime, is_given, self.ctime.cmp(&before.ctime))
     }
 }
 
-/// One file, open on both mounts or on none, and its like on a local file system.
+/// One file, open on all mounts, and its counterpart on a local file system.
 struct Scene {
     mounts: Mounts,
-    /// Every write is sent before it is acknowledged there.
+    /// A mount that sends every write before it acknowledges it.
     plain: PathBuf,
     local: PathBuf,
 }
@@ -196,19 +196,20 @@ impl Scene {
         Some(Self { mounts, plain, local })
     }
 
-    /// Does the same steps here and there, and compares after each what all mounts say has moved.
+    /// Runs the same steps on the cluster and locally. After each step it compares which times have changed, on a
+    /// random mount.
     fn compare(&self, dir: &str, name: &str, seed: u64, steps: usize, restarts: bool) {
         let mut dice = Dice(seed);
         let path = |base: &Path| base.join(dir).join(name);
         let here = [path(&self.mounts.first), path(&self.mounts.second), path(&self.plain)];
         let there = path(&self.local);
         let first = 1 + dice.below(3000) as usize;
-        // Closed at once it lies with the MDT; on OSTs if it stays open.
+        // Closed at once the file is inline on the MDT; if it stays open it goes to OSTs.
         fs::write(&here[0], vec![1; first]).expect("it is written");
         fs::write(&there, vec![1; first]).expect("it is written");
         let mut files: Vec<(File, File)> = here.iter().map(|path| (open(path), open(&there))).collect();
         let mut before = (Times::of(&here[0]), Times::of(&there));
-        // `is_replayed`: what is replayed takes the server's time anew, until the next change.
+        // `is_replayed`: a replayed change gets a new time from the server, until the next change.
         let (mut trace, mut is_given, mut is_replayed) = (Vec::new(), false, false);
         for _ in 0..steps {
             let (step, actor) = (Step::any(&mut dice), dice.below(3) as usize);
@@ -244,7 +245,7 @@ impl Scene {
             seen.ctime >= before.0.ctime || is_replayed,
             "seed {seed}, {dir}: {seen:?} after {before:?}: {trace:?}"
         );
-        // Each close brings what its writer was told; close(2) does not wait for that.
+        // Each close sends the times that its writer knows; close(2) does not wait for that.
         let agree = || here.iter().all(|path| Times::of(path) == Times::of(&here[1]));
         assert!(soon(agree), "seed {seed}, {dir}: {trace:?}");
         fs::remove_file(&here[0]).expect("it is removed");
@@ -258,7 +259,7 @@ impl Drop for Scene {
     }
 }
 
-/// open |on A, times set on B| write, close | both times move
+/// open |on A, times set on B| write, close | both times change
 #[test]
 fn a_write_after_another_mount_has_set_the_times_moves_them() {
     let Some(mounts) = Mounts::new("set-times") else { return };
@@ -320,7 +321,8 @@ fn nothing_is_left_on_osts_of_an_unwritten_file_whose_times_another_mount_set() 
     run(forebay().args(["fsck", &mounts.cluster()]));
 }
 
-/// A directory that is open is removed, through this mount and through another | its change time moves once, and its listing is ENOENT
+/// An open directory is removed, through this mount and through another | its change time moves once, and its listing
+/// is ENOENT
 #[test]
 fn a_removed_directory_that_is_open_has_changed_once() {
     let Some(mounts) = Mounts::new("removed-times") else { return };

@@ -1,5 +1,5 @@
-//! A mount whose requests come by `/dev/fuse`, and one whose requests come by io_uring where this system has it (the other tests
-//! take whatever is there). Needs root and /dev/fuse; says so and does nothing where they are not.
+//! A mount whose requests arrive by `/dev/fuse`, and one whose requests arrive by io_uring if this system has it. (The
+//! other tests use the default.) Needs root and /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod common;
@@ -19,7 +19,7 @@ use common::{
 
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// The kernel offers it, and we may use it.
+/// Whether the kernel offers it, and this test may use it.
 fn has_uring() -> bool {
     let offered = fs::read_to_string(ENABLED).is_ok_and(|enabled| enabled.trim() == "Y");
     let has = offered && std::env::var_os("FOREBAY_NO_URING").is_none_or(|value| value != "1");
@@ -33,7 +33,7 @@ fn transports() -> Vec<&'static str> {
     if has_uring() { vec!["dev", "uring"] } else { vec!["dev"] }
 }
 
-/// Another mount of a cluster, taken away in the end.
+/// Another mount of a cluster, unmounted at the end.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -76,7 +76,7 @@ fn bytes_and_names_are_the_same_by_either_way() {
         let mount = Mount::new(&mounts, transport);
         let pattern: Vec<u8> = (0..(3 << 20) + 777_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let file = open(&mount.at(transport));
-        // Every length a request may have, and what is longer.
+        // Every length that a request may have, and longer ones.
         for len in [0, 1, 511, 4096, 4097, 65_537, 262_144, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, pattern.len()] {
             file.write_all_at(&pattern[..len], 5).expect("written");
             let mut read = vec![0; len];
@@ -94,13 +94,13 @@ fn bytes_and_names_are_the_same_by_either_way() {
         assert!(fs::metadata(mount.at("nothing")).is_err() && fs::metadata(mount.at(&"n".repeat(256))).is_err());
         fs::remove_dir_all(mount.at("d")).expect("removed");
         fs::remove_file(mount.at(&longest)).expect("removed");
-        // The test of the next one finds nothing.
+        // So that the test of the next transport finds no file.
         drop(file);
         fs::remove_file(mount.at(transport)).expect("removed");
     }
 }
 
-/// More of them than a queue begins with entries.
+/// More waiting programs than a queue initially has entries.
 #[test]
 fn any_number_of_programs_waits_for_a_lock_and_the_others_go_on_meanwhile() {
     let Some(mounts) = Mounts::new("crowd") else { return };
@@ -115,7 +115,7 @@ fn any_number_of_programs_waits_for_a_lock_and_the_others_go_on_meanwhile() {
             fs::write(mount.at(&format!("g{i}")), vec![1; 100_000]).expect("written");
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "{transport}: {:?}", begun.elapsed());
-        // One of them is interrupted, one killed.
+        // One of them is interrupted, another one killed.
         run(Command::new("kill").args(["-TERM", &waiters[0].id().to_string()]));
         run(Command::new("kill").args(["-KILL", &waiters[1].id().to_string()]));
         for mut child in waiters.drain(..2) {
@@ -133,7 +133,7 @@ fn any_number_of_programs_waits_for_a_lock_and_the_others_go_on_meanwhile() {
     }
 }
 
-/// The kernel forgets inodes by the thousand, and waits for no answer.
+/// The kernel forgets thousands of inodes, without waiting for a reply.
 #[test]
 fn a_storm_of_forgets_keeps_nobody_waiting_and_what_was_forgotten_is_found_again() {
     const FILES: usize = 4000;
@@ -158,7 +158,7 @@ fn a_storm_of_forgets_keeps_nobody_waiting_and_what_was_forgotten_is_found_again
             }
             assert!(begun.elapsed() < Duration::from_secs(20), "{transport}: {:?}", begun.elapsed());
         }
-        // Each of these is forgotten, too; but for the one that is open.
+        // Each of these inodes is forgotten too, except the open one.
         fs::remove_dir_all(mount.at("d")).expect("removed");
         let mut left = [0];
         held.read_exact_at(&mut left, 0).expect("it is open");

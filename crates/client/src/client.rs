@@ -15,21 +15,20 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
     ClientError, MountOptions,
-    access::Accesses,
-    ahead::Ahead,
-    eras::Era,
+    cache::access_times::Accesses,
+    cache::read_cache::ReadCache,
+    cache::statahead::Listings,
+    delayed::write_back::WriteBack,
+    delayed::{flush::Delayed, queue::Scope},
     errors::Trouble,
-    fids::Fids,
     file::FileState,
+    leases::size_watches::Watches,
     leases::{Leases, Ticket},
-    listings::Listings,
-    open::Held,
-    peers::Peers,
-    read_cache::ReadCache,
-    set_ahead::SetAhead,
+    ops::handle::OpenHandleEntry,
+    session::fids::Fids,
+    session::instance::ClientInstance,
+    session::peers::Peers,
     stats::Counters,
-    watches::Watches,
-    write_back::WriteBack,
 };
 
 /// A mounted file system. Cheap to clone; belongs to one shard.
@@ -42,44 +41,104 @@ pub(crate) struct Inner {
     pub env: Env,
     pub options: MountOptions,
     pub peers: Peers,
-    pub fids: Fids,
-    /// Files with open handles, or requests under way.
-    pub files: RefCell<BTreeMap<Fid, Weak<FileState>>>,
-    /// Open handles by number: what is reclaimed when the MDT restarts.
-    pub handles: RefCell<BTreeMap<u64, Held>>,
-    /// What is kept of inodes and names.
-    pub leases: Leases,
-    /// Directories that were listed.
-    pub listings: Listings,
-    /// Advisory locks this client holds.
-    pub locks: RefCell<BTreeMap<Fid, LockList<()>>>,
-    /// Files of which a close lets locks go just now: how many do.
-    pub unlocking: RefCell<BTreeMap<Fid, u32>>,
-    /// One such close has come to its end.
-    pub unlocked: Notify,
-    pub next_handle: Cell<u64>,
-    pub next_write: Cell<u64>,
-    /// Changes of names that were answered and not replied yet.
-    pub ahead: Ahead,
-    /// Attributes that were set and not sent yet.
-    pub set_ahead: SetAhead,
-    /// What was read, as far as the MDT does not know when.
-    pub accesses: Accesses,
+    /// What the MDT has given to this client.
+    pub mdt: MdtState,
+    pub opens: Opens,
+    /// Operations that were acknowledged and not executed yet.
+    pub delayed: Delayed,
     /// What was written and not sent yet.
     pub write_back: WriteBack,
-    /// What was read of files, or will be.
-    pub read_cache: ReadCache,
+    pub cache: Caches,
     /// Files whose size is watched.
     pub watches: Watches,
-    /// What it may hold at most, where the machine is short of memory.
-    pub cache_bound: Cell<u64>,
-    /// What was asked before was asked in an earlier era.
-    pub era_begun: Cell<Ticket>,
-    /// Acknowledged requests lost since the last `sync_all`.
-    pub lost_requests: Cell<u64>,
-    /// What was lost of files that nobody has open, and no fsync was told.
-    pub untold: RefCell<BTreeMap<Fid, ClientError>>,
+    pub losses: Losses,
     pub counters: Counters,
+}
+
+/// What an MDT has given to this client, and takes back with the end of its session.
+pub(crate) struct MdtState {
+    pub leases: Leases,
+    /// Sequences of fids for new inodes.
+    pub fids: Fids,
+    pub locks: HeldLocks,
+    /// What was asked before this was asked by an earlier client instance.
+    pub instance_begun: Cell<Ticket>,
+}
+
+/// Open files.
+pub(crate) struct Opens {
+    /// Files with open handles, or requests in flight.
+    pub files: RefCell<BTreeMap<Fid, Weak<FileState>>>,
+    /// Open handles by number: what is reclaimed when the MDT restarts.
+    pub handles: RefCell<BTreeMap<u64, OpenHandleEntry>>,
+    pub next_handle: Cell<u64>,
+    /// Sequence of the next write id.
+    pub next_write: Cell<u64>,
+}
+
+/// Advisory locks.
+#[derive(Default)]
+pub(crate) struct HeldLocks {
+    /// Those that this client holds.
+    pub held: RefCell<BTreeMap<Fid, LockList<()>>>,
+    /// Files of which closes release locks at the moment: how many do.
+    pub unlocking: RefCell<BTreeMap<Fid, u32>>,
+    /// One such close has ended.
+    pub unlocked: Notify,
+}
+
+/// What is cached beside attributes and entries, which are with their leases.
+pub(crate) struct Caches {
+    /// Directories that were listed lately.
+    pub listings: Listings,
+    /// Access times that the MDT does not have yet.
+    pub accesses: Accesses,
+    /// Bytes that were read, or prefetched.
+    pub read: ReadCache,
+    /// Bytes that all of it may take, where the machine is short of memory.
+    pub bound: Cell<u64>,
+}
+
+/// Acknowledged changes that are lost.
+#[derive(Default)]
+pub(crate) struct Losses {
+    /// Requests since the last `sync_all`.
+    pub requests: Cell<u64>,
+    /// Of directories, and of files that nobody has open: not reported by an fsync yet.
+    pub unreported: RefCell<BTreeMap<Fid, ClientError>>,
+}
+
+impl Default for Opens {
+    fn default() -> Self {
+        Self {
+            files: RefCell::default(),
+            handles: RefCell::default(),
+            next_handle: Cell::new(1),
+            next_write: Cell::new(1),
+        }
+    }
+}
+
+impl MdtState {
+    pub fn new(env: &Env) -> Self {
+        Self {
+            leases: Leases::new(env),
+            fids: Fids::default(),
+            locks: HeldLocks::default(),
+            instance_begun: Cell::default(),
+        }
+    }
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self {
+            listings: Listings::default(),
+            accesses: Accesses::default(),
+            read: ReadCache::default(),
+            bound: Cell::new(u64::MAX),
+        }
+    }
 }
 
 impl Client {
@@ -111,13 +170,9 @@ impl Client {
 
     /// The same, with the transno.
     pub(crate) async fn call_mdt<O: Operation>(&self, fid: Fid, request: &O) -> Result<Called<O::Reply>, RpcError> {
-        if O::OP == Op::Sync {
-            // As on a local file system nothing earlier is lost where something later is kept.
-            self.settle_all().await;
-        } else {
-            self.settle(fid).await;
-        }
-        self.call_mdt_at_once(fid, request).await
+        // After a sync nothing earlier is lost where something later is kept, as on a local file system.
+        let scope = if O::OP == Op::Sync { Scope::All } else { Scope::Inode(fid) };
+        self.call(request, scope, self.changes(fid)).await
     }
 
     /// A change of `fid` and of a name of `directory`: who syncs either is told if it is lost.
@@ -127,33 +182,13 @@ impl Client {
         directory: Fid,
         request: &O,
     ) -> Result<Called<O::Reply>, RpcError> {
-        self.settle(fid).await;
-        self.call_mdt_with(Call { fid: Some(fid), directory: Some(directory), ..Call::level(self.level()) }, request)
-            .await
+        let call = Call { directory: Some(directory), ..self.changes(fid) };
+        self.call(request, Scope::Inode(fid), call).await
     }
 
-    /// The same of a question that no change under way concerns.
-    pub(crate) async fn call_mdt_at_once<O: Operation>(
-        &self,
-        fid: Fid,
-        request: &O,
-    ) -> Result<Called<O::Reply>, RpcError> {
-        self.call_mdt_with(Call { fid: Some(fid), ..Call::level(self.level()) }, request).await
-    }
-
-    pub(crate) async fn call_mdt_with<O: Operation>(
-        &self,
-        call: Call,
-        request: &O,
-    ) -> Result<Called<O::Reply>, RpcError> {
-        self.settle_set().await;
-        let begun = self.inner.env.now();
-        let called = self.inner.peers.mdt().call(request, call).await?;
-        // The target answers that one itself.
-        if O::OP != Op::Sync {
-            self.inner.leases.heard(begun);
-        }
-        Ok(called)
+    /// A request that may change `fid`, at the mount's level.
+    pub(crate) fn changes(&self, fid: Fid) -> Call {
+        Call { fid: Some(fid), ..Call::level(self.level()) }
     }
 
     /// A change that nobody waits for: it may wait a little for another request to go with. `slot`: it has one already.
@@ -170,7 +205,7 @@ impl Client {
             Some(slot) => mdt.session.call_reserved(slot, request, call).await?,
             None => mdt.call(request, call).await?,
         };
-        self.inner.leases.heard(begun);
+        self.inner.mdt.leases.heard(begun);
         Ok(called.reply)
     }
 
@@ -182,9 +217,9 @@ impl Client {
         call: Call,
     ) -> Result<Called<O::Reply>, Trouble> {
         loop {
-            let (peer, era) = (self.inner.peers.ost(ost).await?, self.inner.era());
+            let (peer, instance) = (self.inner.peers.ost(ost).await?, self.inner.instance());
             match peer.call(request, call.clone()).await {
-                Err(error) if self.is_of_former_session(era, &error) => {
+                Err(error) if self.is_of_former_session(instance, &error) => {
                     self.inner.peers.former_drained(Some(ost)).await
                 }
                 called => return Ok(called?),
@@ -192,9 +227,10 @@ impl Client {
         }
     }
 
-    /// A question failed as its session went with an era: it may be asked in the one there is now.
-    pub(crate) fn is_of_former_session(&self, era: Era, error: &RpcError) -> bool {
-        era != self.inner.era() && matches!(error, RpcError::Evicted(_) | RpcError::Refused(_) | RpcError::Closed)
+    /// A question failed as its session went with an instance: it may be asked in the one there is now.
+    pub(crate) fn is_of_former_session(&self, instance: ClientInstance, error: &RpcError) -> bool {
+        instance != self.inner.instance()
+            && matches!(error, RpcError::Evicted(_) | RpcError::Refused(_) | RpcError::Closed)
     }
 
     /// The commit level at which names and attributes are changed. (Of bytes: [`Client::level_of`].)
@@ -204,8 +240,8 @@ impl Client {
 
     /// A write id nobody has used.
     pub(crate) fn write_id(&self) -> WriteId {
-        let sequence = self.inner.next_write.get();
-        self.inner.next_write.set(sequence + 1);
+        let sequence = self.inner.opens.next_write.get();
+        self.inner.opens.next_write.set(sequence + 1);
         WriteId { client: self.id().low(), sequence }
     }
 }
@@ -213,11 +249,11 @@ impl Client {
 impl Inner {
     /// The file's state, if anybody has it open.
     pub fn file(&self, fid: Fid) -> Option<Rc<FileState>> {
-        self.files.borrow().get(&fid).and_then(Weak::upgrade)
+        self.opens.files.borrow().get(&fid).and_then(Weak::upgrade)
     }
 
     /// All files somebody has open, ordered.
     pub fn open_files(&self) -> Vec<Rc<FileState>> {
-        self.files.borrow().values().filter_map(Weak::upgrade).collect()
+        self.opens.files.borrow().values().filter_map(Weak::upgrade).collect()
     }
 }

@@ -17,9 +17,10 @@ use forebay_proto::{
 use forebay_rpc::{Call, Lost};
 
 use crate::{
-    Client, ClientError, ClientResult, access::Accessed, choices::Known, client::Inner, eras::Era, errors::Trouble,
-    inline::Inline, leases::Ticket, limits, read_cache::Company, set_ahead::Setting, sharing::Sharing, size::KnownSize,
-    write_back::Kept,
+    Client, ClientError, ClientResult, cache::access_times::Accessed, cache::choices::Known, cache::inline::Inline,
+    cache::read_cache::ReaderGroup, cache::size::KnownSize, client::Inner, delayed::byte_ranges::Sharing,
+    delayed::set_attr::DelayedSetAttr, delayed::write_back::BufferedWrites, errors::Trouble, leases::Ticket, limits,
+    session::instance::ClientInstance,
 };
 
 /// A file with open handles.
@@ -27,65 +28,103 @@ pub(crate) struct FileState {
     pub fid: Fid,
     layout: RefCell<Rc<Layout>>,
     pub size: RefCell<KnownSize>,
-    attr_epoch: Cell<u64>,
+    /// What is known of its attributes.
+    pub attributes: FileAttributes,
+    /// Raises of its size at the home.
+    raises: Raises,
+    /// Handles and requests.
+    pub activity: Activity,
+    /// What was written and not sent yet.
+    pub buffered: RefCell<BufferedWrites>,
+    /// Some of that has arrived.
+    pub arrived: Notify,
+    /// Attributes that were set and not sent yet.
+    pub set_attr: RefCell<Option<DelayedSetAttr>>,
+    /// What is known of other clients that write to it.
+    pub sharing: Sharing,
+    pub reading: Reading,
+    /// When to ask for leases.
+    pub asks: LeaseAsks,
+    /// Its bytes are with the MDT.
+    pub inline: RefCell<Option<Inline>>,
+    pub losses: FileLosses,
+    owner: Weak<Inner>,
+}
+
+/// What is known of a file's attributes.
+#[derive(Default)]
+pub(crate) struct FileAttributes {
+    epoch: Cell<u64>,
     /// Its own commit level.
     pub level: Cell<Known<CommitLevel>>,
     /// Its own inline bound.
     pub inline_bound: Cell<Known<InlineBound>>,
-    /// Latest modification time a target told, and its attribute epoch.
+    /// Latest modification time that a target replied, and its attribute epoch.
     mtime: Cell<(u64, i64)>,
-    /// One raise of the size at a time; those that wait are served by the next.
-    raising: Mutex<()>,
-    /// Truncate epoch and transno of the last raise at stripe 0's target.
-    raised_at: Cell<(u64, Transno)>,
-    /// Names that this client has given it since: the first one may be one of them (O_TMPFILE).
-    pub links: Cell<u64>,
+    /// Attributes of a file that only this client has open, and when they were asked for.
+    pub like: RefCell<Option<(Ticket, Attr)>>,
+    /// When it was read last, if the MDT may not know.
+    pub accessed: Cell<Option<Accessed>>,
+}
+
+/// Raises of a file's size at its home.
+struct Raises {
+    /// One raise at a time; those that wait are served by the next.
+    turn: Mutex<()>,
+    /// Truncate epoch and transno of the last raise.
+    last: Cell<(u64, Transno)>,
+}
+
+/// Handles of a file, and changes in flight.
+#[derive(Default)]
+pub(crate) struct Activity {
+    /// Handles that this client has of it.
+    pub handles: Cell<usize>,
     /// Handles that write.
     pub writers: Cell<usize>,
     in_flight: Cell<usize>,
     idle: Notify,
-    /// This client has written beyond the end, or made a hole.
-    sparse: Cell<bool>,
-    /// What was written and not sent yet.
-    pub kept: RefCell<Kept>,
-    /// The directory it was made in, ahead.
-    pub came_to: Cell<Option<Fid>>,
-    /// Attributes that were set and not sent yet.
-    pub setting: RefCell<Option<Setting>>,
-    /// What it is like, as far as is known, and since when.
-    pub like: RefCell<Option<(Ticket, Attr)>>,
-    /// When it was read last, if the MDT may not know.
-    pub accessed: Cell<Option<Accessed>>,
-    /// Something of it has arrived.
-    pub arrived: Notify,
-    /// What is known of other clients that write to it.
-    pub sharing: Sharing,
-    /// When a lease on its data is worth asking for.
-    pub ask_for_data_at: Cell<Time>,
-    /// When a lease on its inode is worth asking for.
-    pub ask_for_lease_at: Cell<Time>,
-    /// Who reads it onwards.
-    pub readers: Company,
-    /// Nothing is fetched in large steps before.
-    pub no_steps_until: Cell<Time>,
-    /// Until then something that was read of it is expected not to be committed.
-    pub unsettled_until: Cell<Time>,
-    /// Its bytes lie with the MDT.
-    pub inline: RefCell<Option<Inline>>,
-    /// This client has made it, or cut it to nothing, and no OST was asked anything of it since.
-    pub untouched: Cell<bool>,
-    /// How often somebody acted by the size that it knew.
-    pub size_used: Cell<u64>,
-    /// Handles that this client has of it.
-    pub handles: Cell<usize>,
     /// Handles that the MDT has lost, and that are being opened again.
     reopening: Cell<usize>,
     reopened: Notify,
-    losses: Cell<u64>,
-    /// How many of them an fsync was told of.
-    pub told: Cell<u64>,
-    loss: RefCell<ClientError>,
-    owner: Weak<Inner>,
+    /// Names that this client has given it since it was opened: the first one may be one of them (O_TMPFILE).
+    pub links: Cell<u64>,
+    /// The directory in which it was made, if its create was delayed.
+    pub made_in: Cell<Option<Fid>>,
+    /// This client has written beyond the end, or made a hole.
+    sparse: Cell<bool>,
+    /// This client has made it, or cut it to nothing, and sent no OST a request for it since.
+    pub untouched: Cell<bool>,
+}
+
+/// How a file is read.
+#[derive(Default)]
+pub(crate) struct Reading {
+    /// Handles that read it together.
+    pub readers: ReaderGroup,
+    /// No prefetch in large steps before.
+    pub no_steps_until: Cell<Time>,
+    /// Until then, some bytes that were read are not expected to be committed.
+    pub uncommitted_until: Cell<Time>,
+    /// How often the kernel acted by the size that it knew.
+    pub size_used: Cell<u64>,
+}
+
+/// When leases on a file are worth asking for.
+#[derive(Default)]
+pub(crate) struct LeaseAsks {
+    /// On its data.
+    pub data_at: Cell<Time>,
+    /// On its inode.
+    pub inode_at: Cell<Time>,
+}
+
+/// Acknowledged changes of a file that are lost.
+pub(crate) struct FileLosses {
+    count: Cell<u64>,
+    /// How many of them an fsync has reported.
+    pub reported: Cell<u64>,
+    last: RefCell<ClientError>,
 }
 
 /// What the requests of one attempt carry.
@@ -97,24 +136,24 @@ pub(crate) struct Snapshot {
     /// The file is at least this long.
     pub seen: u64,
     /// What is written was kept back: there is room for it.
-    pub is_kept: bool,
+    pub is_buffered: bool,
     /// In which it was begun.
-    pub era: Era,
+    pub instance: ClientInstance,
 }
 
 impl Snapshot {
     /// The same for what was kept back, under no later attribute epoch than this one.
-    pub fn kept_under(mut self, latest: u64) -> Self {
-        self.is_kept = true;
+    pub fn buffered_under(mut self, latest: u64) -> Self {
+        self.is_buffered = true;
         if !planted(Bug::SetTimeUndone) {
             self.attr_epoch = self.attr_epoch.min(latest);
         }
         self
     }
 
-    /// The same of something that was begun in `era`.
-    pub fn of_era(mut self, era: Era) -> Self {
-        self.era = self.era.min(era);
+    /// The same of something that was begun in `instance`.
+    pub fn of_instance(mut self, instance: ClientInstance) -> Self {
+        self.instance = self.instance.min(instance);
         self
     }
 }
@@ -124,9 +163,9 @@ pub(crate) struct Busy(Rc<FileState>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.in_flight.set(self.0.in_flight.get() - 1);
-        if self.0.in_flight.get() == 0 {
-            self.0.idle.notify_waiters();
+        self.0.activity.in_flight.set(self.0.activity.in_flight.get() - 1);
+        if self.0.activity.in_flight.get() == 0 {
+            self.0.activity.idle.notify_waiters();
         }
     }
 }
@@ -136,51 +175,35 @@ pub(crate) struct Reopening(Rc<FileState>);
 
 impl Drop for Reopening {
     fn drop(&mut self) {
-        self.0.reopening.set(self.0.reopening.get() - 1);
-        if self.0.reopening.get() == 0 {
-            self.0.reopened.notify_waiters();
+        self.0.activity.reopening.set(self.0.activity.reopening.get() - 1);
+        if self.0.activity.reopening.get() == 0 {
+            self.0.activity.reopened.notify_waiters();
         }
     }
 }
 
 impl FileState {
     fn new(owner: &Rc<Inner>, attr: &Attr, layout: Layout) -> Self {
+        let attributes = FileAttributes {
+            epoch: Cell::new(attr.attr_epoch),
+            mtime: Cell::new((attr.attr_epoch, 0)),
+            ..FileAttributes::default()
+        };
         Self {
             fid: attr.fid,
             layout: RefCell::new(Rc::new(layout)),
             size: RefCell::new(KnownSize::new(attr.truncate_epoch, attr.size)),
-            attr_epoch: Cell::new(attr.attr_epoch),
-            level: Cell::default(),
-            mtime: Cell::new((attr.attr_epoch, 0)),
-            raising: Mutex::new(()),
-            raised_at: Cell::new((0, Transno(0))),
-            links: Cell::new(0),
-            writers: Cell::new(0),
-            in_flight: Cell::new(0),
-            idle: Notify::new(),
-            sparse: Cell::new(false),
-            kept: RefCell::new(Kept::new(owner.options.max_rpc_bytes.into())),
-            came_to: Cell::new(None),
-            setting: RefCell::default(),
-            like: RefCell::default(),
-            accessed: Cell::default(),
+            attributes,
+            raises: Raises { turn: Mutex::new(()), last: Cell::new((0, Transno(0))) },
+            activity: Activity::default(),
+            buffered: RefCell::new(BufferedWrites::new(owner.options.max_rpc_bytes.into())),
             arrived: Notify::new(),
+            set_attr: RefCell::default(),
             sharing: Sharing::default(),
-            ask_for_data_at: Cell::new(Time(0)),
-            ask_for_lease_at: Cell::new(Time(0)),
-            readers: Company::default(),
-            no_steps_until: Cell::new(Time(0)),
-            unsettled_until: Cell::new(Time(0)),
+            reading: Reading::default(),
+            asks: LeaseAsks::default(),
             inline: RefCell::default(),
-            inline_bound: Cell::default(),
-            untouched: Cell::new(false),
-            size_used: Cell::new(0),
-            handles: Cell::new(0),
-            reopening: Cell::new(0),
-            reopened: Notify::new(),
-            losses: Cell::new(0),
-            told: Cell::new(0),
-            loss: RefCell::new(Errno::EIO.into()),
+            losses: FileLosses { count: Cell::new(0), reported: Cell::new(0), last: RefCell::new(Errno::EIO.into()) },
             owner: Rc::downgrade(owner),
         }
     }
@@ -191,12 +214,12 @@ impl FileState {
 
     /// What requests to OSTs carry.
     pub fn snapshot(&self) -> Snapshot {
-        self.untouched.set(false);
+        self.activity.untouched.set(false);
         let (layout, size) = (self.layout(), *self.size.borrow());
         let fid = layout.objects_of(self.fid);
         let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
-        let (attr_epoch, seen, era) = (self.attr_epoch.get(), size.seen(), self.era());
-        Snapshot { layout, object, attr_epoch, seen, is_kept: false, era }
+        let (attr_epoch, seen, instance) = (self.attributes.epoch.get(), size.seen(), self.instance());
+        Snapshot { layout, object, attr_epoch, seen, is_buffered: false, instance }
     }
 
     /// Takes over what the MDT says of the file, as it was `asked`. Replies may come in any order.
@@ -208,7 +231,7 @@ impl FileState {
         }
         self.size.borrow_mut().see(attr.truncate_epoch, attr.size);
         self.learn_inline(attr);
-        self.attr_epoch.set(self.attr_epoch.get().max(attr.attr_epoch));
+        self.attributes.epoch.set(self.attributes.epoch.get().max(attr.attr_epoch));
         if let Some(layout) = layout
             && layout.generation > self.layout.borrow().generation
         {
@@ -225,12 +248,12 @@ impl FileState {
 
     /// A target told the modification time of its object after a change of `attr_epoch`.
     pub fn told_time(&self, attr_epoch: u64, mtime_ns: i64) {
-        self.mtime.set(self.mtime.get().max((attr_epoch, mtime_ns)));
+        self.attributes.mtime.set(self.attributes.mtime.get().max((attr_epoch, mtime_ns)));
     }
 
     /// Latest modification time told, and its attribute epoch.
     pub fn told(&self) -> Option<(u64, i64)> {
-        Some(self.mtime.get()).filter(|(_, mtime_ns)| *mtime_ns != 0)
+        Some(self.attributes.mtime.get()).filter(|(_, mtime_ns)| *mtime_ns != 0)
     }
 
     /// As [`FileState::told`]; an epoch that matches none if no time was told.
@@ -238,13 +261,13 @@ impl FileState {
         self.told().unwrap_or((u64::MAX, 0))
     }
 
-    fn era(&self) -> Era {
-        self.owner.upgrade().map_or_else(Era::default, |inner| inner.era())
+    fn instance(&self) -> ClientInstance {
+        self.owner.upgrade().map_or_else(ClientInstance::default, |inner| inner.instance())
     }
 
     /// Stripe 0's target has replied to this client's raise, under the epochs of `at`.
     pub fn raised(&self, at: &Snapshot, file_bytes: u64, transno: Transno) {
-        if at.era != self.era() {
+        if at.instance != self.instance() {
             // It is for a session to bring back that is on its way out, and not the one that a sync asks.
             return;
         }
@@ -252,76 +275,71 @@ impl FileState {
         let mut size = self.size.borrow_mut();
         size.raised(epoch, file_bytes);
         // In another epoch another target may be the home, whose numbers are its own.
-        let (of, before) = self.raised_at.get();
+        let (of, before) = self.raises.last.get();
         if epoch > of {
-            self.raised_at.set((epoch, transno));
+            self.raises.last.set((epoch, transno));
         } else if epoch == of {
-            self.raised_at.set((epoch, before.max(transno)));
+            self.raises.last.set((epoch, before.max(transno)));
         }
     }
 
     pub fn busy(self: &Rc<Self>) -> Busy {
-        self.in_flight.set(self.in_flight.get() + 1);
+        self.activity.in_flight.set(self.activity.in_flight.get() + 1);
         Busy(self.clone())
     }
 
     /// Waits until no change is under way.
     pub async fn idle(&self) {
-        while self.in_flight.get() > 0 {
-            self.idle.notified().await;
+        while self.activity.in_flight.get() > 0 {
+            self.activity.idle.notified().await;
         }
     }
 
     /// Attribute epoch of what is done now.
     pub fn attr_epoch(&self) -> u64 {
-        self.attr_epoch.get()
+        self.attributes.epoch.get()
     }
 
     /// The MDT has lost a handle, which is opened again until the answer is dropped.
     pub fn reopens(self: &Rc<Self>) -> Reopening {
-        self.reopening.set(self.reopening.get() + 1);
+        self.activity.reopening.set(self.activity.reopening.get() + 1);
         Reopening(self.clone())
     }
 
     /// Some handle is being opened again.
     pub fn is_reopening(&self) -> bool {
-        self.reopening.get() > 0
+        self.activity.reopening.get() > 0
     }
 
     /// Waits until no handle is being opened again.
     pub async fn reopened(&self) {
-        while self.reopening.get() > 0 {
-            self.reopened.notified().await;
+        while self.activity.reopening.get() > 0 {
+            self.activity.reopened.notified().await;
         }
     }
 
     /// What this client does may leave a hole.
     pub fn make_sparse(&self) {
-        self.sparse.set(true);
+        self.activity.sparse.set(true);
     }
 
     /// This client may have left a hole.
     pub fn is_sparse(&self) -> bool {
-        self.sparse.get()
+        self.activity.sparse.get()
     }
 
     /// Acknowledged changes are lost: every handle reports it once.
-    pub fn lose(&self, reason: &str) {
-        self.lose_as(Errno::EIO, reason);
-    }
-
-    /// The same, for a reason that has an error of its own.
-    pub fn lose_as(&self, errno: Errno, reason: &str) {
-        self.losses.set(self.losses.get() + 1);
-        *self.loss.borrow_mut() = loss_of(self.fid, errno, reason);
+    fn lose(&self, loss: ClientError) {
+        self.losses.count.set(self.losses.count.get() + 1);
+        *self.losses.last.borrow_mut() = loss;
     }
 
     pub fn losses(&self) -> u64 {
-        self.losses.get()
+        self.losses.count.get()
     }
 
     pub fn loss(&self) -> ClientError {
-        self.loss.borrow().clone()
+        self.losses.last.borrow().clone()
     }
 
     /// What decides whether a request is stale.
@@ -337,15 +355,15 @@ fn loss_of(fid: Fid, errno: Errno, reason: &str) -> ClientError {
 impl Drop for FileState {
     fn drop(&mut self) {
         if let Some(inner) = self.owner.upgrade() {
-            let mut files = inner.files.borrow_mut();
+            let mut files = inner.opens.files.borrow_mut();
             if files.get(&self.fid).is_some_and(|file| file.strong_count() == 0) {
                 files.remove(&self.fid);
             }
             drop(files);
-            if self.setting.borrow().is_some() {
+            if self.set_attr.borrow().is_some() {
                 inner.end_set(self.fid);
             }
-            if self.losses.get() > self.told.get() {
+            if self.losses.count.get() > self.losses.reported.get() {
                 inner.remember_loss(self.fid, self.loss());
             }
         }
@@ -361,11 +379,11 @@ impl Client {
         }
         let file = Rc::new(FileState::new(&self.inner, attr, layout));
         file.adopt(asked, attr, None);
-        if let Some(loss) = self.inner.untold.borrow_mut().remove(&attr.fid) {
-            file.losses.set(1);
-            *file.loss.borrow_mut() = loss;
+        if let Some(loss) = self.inner.losses.unreported.borrow_mut().remove(&attr.fid) {
+            file.losses.count.set(1);
+            *file.losses.last.borrow_mut() = loss;
         }
-        self.inner.files.borrow_mut().insert(attr.fid, Rc::downgrade(&file));
+        self.inner.opens.files.borrow_mut().insert(attr.fid, Rc::downgrade(&file));
         file
     }
 
@@ -406,7 +424,7 @@ impl Client {
 
     /// Fetches epochs and layout.
     pub(crate) async fn refresh(&self, file: &FileState) -> ClientResult<()> {
-        let asked = self.inner.leases.ticket();
+        let asked = self.inner.mdt.leases.ticket();
         let entry = self.mdt(file.fid, &GetAttr { fid: file.fid }).await?;
         file.adopt(asked, &entry.attr, entry.layout.as_ref());
         Ok(())
@@ -427,11 +445,11 @@ impl Client {
             return Ok(());
         }
         file.size.borrow_mut().want(epoch, end);
-        let _turn = file.raising.lock().await;
+        let _turn = file.raises.turn.lock().await;
         let peer = self.ost_of(at, at.layout.home()).await?;
         if file.size.borrow().covers(epoch, end) {
             if level == CommitLevel::Commit {
-                let (_, transno) = file.raised_at.get();
+                let (_, transno) = file.raises.last.get();
                 peer.session.committed(transno).await?;
             }
             return Ok(());
@@ -452,9 +470,19 @@ impl Client {
 }
 
 impl Inner {
+    /// An acknowledged change of `fid` is lost: its handles report that, or the next one that is opened, or a directory's next fsync.
+    pub fn note_loss(&self, fid: Fid, errno: Errno, reason: &str) -> ClientError {
+        let loss = loss_of(fid, errno, reason);
+        match self.file(fid) {
+            Some(file) => file.lose(loss.clone()),
+            None => self.remember_loss(fid, loss.clone()),
+        }
+        loss
+    }
+
     /// Nobody has the file open: who opens it next hears of the loss at fsync.
     fn remember_loss(&self, fid: Fid, loss: ClientError) {
-        let mut untold = self.untold.borrow_mut();
+        let mut untold = self.losses.unreported.borrow_mut();
         if untold.len() < limits::UNTOLD_LOSSES || untold.contains_key(&fid) {
             untold.insert(fid, loss);
         }
@@ -464,25 +492,22 @@ impl Inner {
     pub fn lost(self: &Rc<Self>, target: forebay_proto::TargetId, lost: &Lost) {
         let what = if lost.ended { "ended the session" } else { "lost a change" };
         self.env.log(&format!("client: {target} {what} ({}); {} requests lost", lost.reason, lost.requests));
-        self.lost_requests.set(self.lost_requests.get() + lost.requests);
+        self.losses.requests.set(self.losses.requests.get() + lost.requests);
         for fid in &lost.fids {
-            match self.file(*fid) {
-                Some(file) => file.lose(&lost.reason),
-                None => self.remember_loss(*fid, loss_of(*fid, Errno::EIO, &lost.reason)),
-            }
+            self.note_loss(*fid, Errno::EIO, &lost.reason);
         }
         match target.kind {
             forebay_proto::TargetKind::Mdt => {
                 self.lose_leases();
                 // Handles and locks are brought back where the session goes on.
                 if lost.ended {
-                    self.begin_era();
+                    self.begin_instance();
                     self.lose_all_set(&lost.reason);
-                    self.leases.lose_data();
-                    self.fids.forget();
+                    self.mdt.leases.lose_data();
+                    self.mdt.fids.forget();
                     self.lose_locks();
                     self.reopen_all();
-                    self.era_begun.set(self.leases.ticket());
+                    self.mdt.instance_begun.set(self.mdt.leases.ticket());
                 }
             }
             forebay_proto::TargetKind::Ost => {

@@ -9,77 +9,44 @@
 //! Invariant: dropping the future of any call is safe: what was sent goes on, handles that nobody got are closed.
 //! Not here: redundant layouts, several MDTs (names all live on MDT0000).
 
-mod access;
-mod ahead;
-mod allocate;
-mod append;
-mod assemble;
-mod attributes;
-mod choices;
+mod api;
+mod cache;
 mod client;
 mod config;
-mod copy;
-mod early;
-mod eras;
+mod delayed;
 mod errors;
-mod extend;
-mod fids;
 mod file;
-mod fsync;
-mod inline;
-mod layouts;
+mod io;
 mod leases;
-mod levels;
 pub mod limits;
-mod listings;
-mod locks;
-mod map;
 pub mod mode;
-mod mount;
-mod names;
-mod open;
-mod paths;
+mod ops;
 mod payload;
-mod peers;
-mod plan;
-mod pools;
-mod read;
-mod read_cache;
-mod recalls;
-mod reserve;
-mod set_ahead;
-mod sharing;
-mod size;
-mod statfs;
+mod session;
 mod stats;
 mod tasks;
 #[cfg(test)]
 mod testing;
-mod unanswered;
-mod waits;
-mod watches;
-mod write;
-mod write_back;
 
-pub use access::AccessTimes;
-pub use ahead::Coming;
-pub use allocate::Allocate;
-pub use attributes::{SetAttributes, SetTime};
+pub use cache::access_times::AccessTimes;
 pub use client::Client;
 pub use config::MountOptions;
+pub use delayed::names::PendingFile;
 pub use errors::{ClientError, ClientResult};
 pub use forebay_proto::message::{
     Attr, COMMIT_XATTR, Caller, CommitLevel, DirEntry, INLINE_XATTR, InlineBound, LayoutSpec, LockSpec, lock_kind,
     lock_mode, open_flags,
 };
 pub use forebay_proto::parse_size;
-pub use layouts::{LAYOUT_XATTR, parse_layout};
+pub use io::allocate::Allocate;
 pub use leases::Dropped;
-pub use limits::TAKEN_LATE;
-pub use locks::LockOutcome;
-pub use names::DirPage;
-pub use open::{OpenFile, OpenMode};
+pub use limits::KERNEL_DELAY;
+pub use ops::layouts::{LAYOUT_XATTR, parse_layout};
+pub use ops::locks::LockOutcome;
+pub use ops::readdir::DirPage;
+pub use ops::setattr::{SetAttributes, SetTime};
+pub use ops::statfs::StatFs;
+pub use ops::{handle::OpenFile, open::OpenMode};
 pub use payload::Payload;
-pub use statfs::StatFs;
+pub use session::waits::Awaited;
 pub use stats::ClientStats;
-pub use waits::Awaited;

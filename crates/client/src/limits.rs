@@ -41,9 +41,9 @@ pub const EARLY_TERM: Duration = Duration::from_secs(5);
 /// Bytes that are kept back, by default; writers wait beyond it.
 pub const WRITE_BACK_BYTES: u64 = 32 << 20;
 /// Longer writes are not kept back: they are worth a request of their own.
-pub const KEEP_BYTES: usize = 256 << 10;
+pub const BUFFERED_WRITE_BYTES: usize = 256 << 10;
 /// How long something is kept back.
-pub const KEEP_TERM: Duration = Duration::from_millis(50);
+pub const BUFFER_AGE: Duration = Duration::from_millis(50);
 /// What of an OST's grant nobody counted on for so long is given back.
 pub const GRANT_TERM: Duration = Duration::from_secs(1);
 /// An OST that granted less than it was asked for is not asked again before.
@@ -78,7 +78,7 @@ pub const READ_CACHE_BYTES: u64 = 64 << 20;
 /// How often a lease on a file that is read, and has none, is asked for: there is none for a moment after others changed it.
 pub const ASK_FOR_LEASE_PAUSE: Duration = Duration::from_millis(250);
 /// Longer reads are not kept: they are worth requests of their own.
-pub const KEPT_READ_BYTES: u64 = 256 << 10;
+pub const CACHED_READ_BYTES: u64 = 256 << 10;
 /// Times that one read looks at what is kept, and waits for what is on its way, before it asks the OSTs itself.
 pub const KEPT_READ_ATTEMPTS: u32 = 8;
 /// How far ahead a reader is read at first; twice as far with each read that goes on, up to [`READ_AHEAD_BYTES`].
@@ -108,7 +108,7 @@ pub const READ_PIECES: usize = 24;
 pub const STEPS_SHARE: u64 = 8;
 /// After such a request failed, or took too long, none is made for the file for this long.
 pub const NO_STEPS_PAUSE: Duration = Duration::from_secs(5);
-/// Who has not read for this long is no company to others that read the same file.
+/// Who has not read for this long is no reader_group to others that read the same file.
 pub const COMPANY_TERM: Duration = Duration::from_millis(100);
 /// Readers of one file that are looked at to keep them together.
 pub const COMPANY_READERS: usize = 64;
@@ -130,28 +130,26 @@ pub const WHOLE_FILE_STEP: usize = 32 << 20;
 pub const LISTED_TERM: Duration = Duration::from_secs(10);
 /// Directories that are remembered as listed.
 pub const LISTED: usize = 64;
-/// Names that come with the first of these; twice as many with each that was not among them, up to [`NAMES_AHEAD`].
+/// Names that come with the first of these; twice as many with each that was not among them, up to [`STATAHEAD_NAMES`].
 pub const NAMES_AHEAD_LEAST: u32 = 8;
 /// See [`NAMES_AHEAD_LEAST`].
-pub const NAMES_AHEAD: u32 = 256;
+pub const STATAHEAD_NAMES: u32 = 256;
 /// How long names are looked up by themselves after one that brought no others: somebody else works with them just now.
 pub const NAMES_BUSY: Duration = Duration::from_millis(50);
 /// A request that changes a name takes no more, beside the names in it.
 pub const CHANGE_BYTES: usize = 512;
-/// Directories that are remembered because changes of their names were lost.
-pub const LOST_DIRECTORIES: usize = 10_000;
-/// Files that nobody has open whose losses are remembered for whoever opens them next.
+/// Directories, and files that nobody has open, whose losses are remembered until an fsync reports them.
 pub const UNTOLD_LOSSES: usize = 100_000;
 /// Inodes kept under leases.
-pub const KEPT_INODES: usize = 1 << 17;
+pub const CACHED_INODES: usize = 1 << 17;
 /// Names kept under leases.
-pub const KEPT_NAMES: usize = 1 << 19;
+pub const CACHED_NAMES: usize = 1 << 19;
 /// What an inode that is kept takes of memory, about, and a name.
-pub const KEPT_INODE_BYTES: u64 = 512;
-/// See [`KEPT_INODE_BYTES`].
-pub const KEPT_NAME_BYTES: u64 = 128;
+pub const CACHED_INODE_BYTES: u64 = 512;
+/// See [`CACHED_INODE_BYTES`].
+pub const CACHED_NAME_BYTES: u64 = 128;
 /// Leases that nobody has wanted for this long are returned: who is idle asks nothing.
-pub const KEPT_IDLE: Duration = Duration::from_secs(10);
+pub const CACHE_IDLE: Duration = Duration::from_secs(10);
 /// Leases returned at a time.
 pub const RETURNED: usize = 10_000;
 /// Pause before recalls are asked for again while the MDT is away.
@@ -160,7 +158,7 @@ pub const RECALLS_PAUSE: Duration = Duration::from_millis(20);
 pub const HEARING_PAUSE: Duration = Duration::from_millis(1);
 /// The kernel counts how long it may believe an answer from when a thread takes it; it is told of a recall this much longer:
 /// as much as the MDT waits for beyond a client's own term.
-pub const TAKEN_LATE: Duration = LEASE_TERM.saturating_sub(LEASE_CLIENT_TERM);
+pub const KERNEL_DELAY: Duration = LEASE_TERM.saturating_sub(LEASE_CLIENT_TERM);
 /// Files whose size is watched at once; beyond it a kernel learns of a larger size when it asks.
 pub const WATCHES: usize = 1024;
 /// How long a recall, or an open, waits until an OST knows that a size is watched.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_proto::{Fid, WriteId, crc, limits::BLOCK_BYTES};
 
-use crate::plan::FileRange;
+use crate::io::plan::FileRange;
 
 /// Bytes to write: one buffer, or several one after another.
 #[derive(Clone, Debug, Default)]
@@ -123,7 +123,7 @@ pub(crate) fn whole_sum(fid: Fid, write_id: WriteId, parts: &[Bytes]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{plan::plan, testing::Dice};
+    use crate::{io::plan::plan, testing::Dice};
 
     fn in_parts(dice: &mut Dice, bytes: &[u8]) -> Payload {
         let mut parts = Vec::new();

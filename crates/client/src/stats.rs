@@ -12,7 +12,7 @@ pub struct ClientStats {
     /// Bytes read by calls.
     pub read_bytes: u64,
     /// Of these, bytes that were here before they were asked for.
-    pub kept_read_bytes: u64,
+    pub cached_read_bytes: u64,
     /// Bytes of files kept under leases now.
     pub read_cache_bytes: u64,
     /// Bytes written by calls.
@@ -32,13 +32,13 @@ pub struct ClientStats {
     /// The longest a request waited for its reply.
     pub longest_stall: Duration,
     /// Inodes kept under leases now.
-    pub kept_inodes: u64,
+    pub cached_inodes: u64,
     /// Names kept under leases now.
-    pub kept_names: u64,
+    pub cached_names: u64,
     /// Changes of names that were answered before the MDT was asked for them.
-    pub answered_ahead: u64,
+    pub delayed_operations: u64,
     /// Of these, those the MDT has not made yet.
-    pub names_under_way: u64,
+    pub delayed_entries: u64,
     /// Times that this client was granted a share of a file that others write too.
     pub shares: u64,
 }
@@ -50,11 +50,11 @@ pub(crate) struct Counters(Rc<Counts>);
 #[derive(Default)]
 struct Counts {
     read_bytes: Cell<u64>,
-    kept_read_bytes: Cell<u64>,
+    cached_read_bytes: Cell<u64>,
     written_bytes: Cell<u64>,
     longest_stall: Cell<Duration>,
     shares: Cell<u64>,
-    answered_ahead: Cell<u64>,
+    delayed_operations: Cell<u64>,
 }
 
 impl Counters {
@@ -63,15 +63,15 @@ impl Counters {
     }
 
     pub fn read_kept(&self, bytes: usize) {
-        self.0.kept_read_bytes.set(self.0.kept_read_bytes.get() + bytes as u64);
+        self.0.cached_read_bytes.set(self.0.cached_read_bytes.get() + bytes as u64);
     }
 
     pub fn written(&self, bytes: usize) {
         self.0.written_bytes.set(self.0.written_bytes.get() + bytes as u64);
     }
 
-    pub fn answered_ahead(&self) {
-        self.0.answered_ahead.set(self.0.answered_ahead.get() + 1);
+    pub fn delayed_operations(&self) {
+        self.0.delayed_operations.set(self.0.delayed_operations.get() + 1);
     }
 
     pub fn shared(&self) {
@@ -90,17 +90,17 @@ impl Client {
         let counts = &self.inner.counters.0;
         let mut stats = ClientStats {
             read_bytes: counts.read_bytes.get(),
-            kept_read_bytes: counts.kept_read_bytes.get(),
-            read_cache_bytes: self.inner.read_cache.bytes().0,
+            cached_read_bytes: counts.cached_read_bytes.get(),
+            read_cache_bytes: self.inner.cache.read.bytes().0,
             written_bytes: counts.written_bytes.get(),
             shares: counts.shares.get(),
-            answered_ahead: counts.answered_ahead.get(),
-            names_under_way: self.inner.ahead.len(),
+            delayed_operations: counts.delayed_operations.get(),
+            delayed_entries: self.inner.delayed.queue.borrow().entries().len() as u64,
             pinned_bytes: self.inner.peers.pinned_bytes(),
             longest_stall: counts.longest_stall.get(),
             ..ClientStats::default()
         };
-        (stats.kept_inodes, stats.kept_names) = self.inner.leases.kept();
+        (stats.cached_inodes, stats.cached_names) = self.inner.mdt.leases.kept();
         let past = self.inner.peers.past();
         (stats.rpcs, stats.replayed, stats.evictions) = (past.replies, past.replays, past.evictions);
         for peer in self.inner.peers.all() {

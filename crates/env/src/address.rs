@@ -1,4 +1,4 @@
-//! Where a server listens: `tcp:HOST:PORT`, `unix:PATH` or `mem:NAME` (within this process).
+//! Addresses that servers listen on: `tcp:HOST:PORT`, `unix:PATH` or `mem:NAME` (within this process).
 
 use std::{fmt, str::FromStr};
 
@@ -7,11 +7,11 @@ use crate::{EnvError, EnvErrorKind};
 /// An address a server listens on and a client connects to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
-    /// `tcp:HOST:PORT`. Port 0 asks the system for a free port; [`crate::Listener::address`] tells which it gave.
+    /// `tcp:HOST:PORT`. Port 0 asks the system for a free port; [`crate::Listener::address`] returns which one it is.
     Tcp(String),
     /// `unix:PATH`: a Unix socket on this host. The path is at most 107 bytes long.
     Unix(String),
-    /// `mem:NAME`: within this process; in the simulator, a name any node can reach over its links.
+    /// `mem:NAME`: within this process. In the simulator, a name that any node can reach over its links.
     Mem(String),
 }
 

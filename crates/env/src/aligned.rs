@@ -1,6 +1,6 @@
-//! Buffers that a device takes without a copy.
+//! Buffers that a device can transfer without a copy.
 //!
-//! Invariant: all memory here is initialised, if only with what an earlier buffer left there.
+//! Invariant: all memory here is initialised, if only with the content of an earlier buffer.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -14,7 +14,7 @@ use crate::pool;
 /// The sector that every store assumes: transfers are multiples of it, at multiples of it, from memory aligned to it.
 pub const SECTOR_BYTES: usize = 4096;
 
-/// An owned buffer whose memory starts at a multiple of [`SECTOR_BYTES`]; large ones are used again and again.
+/// An owned buffer whose memory starts at a multiple of [`SECTOR_BYTES`]; the memory of large ones is reused.
 ///
 /// [`AlignedBuf::freeze`] makes a [`Bytes`] of it without a copy; slices of that at sector multiples stay aligned.
 pub struct AlignedBuf {
@@ -24,13 +24,13 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// `len` zero bytes. Capacity is rounded up to a sector at least.
+    /// `len` zero bytes. Capacity is rounded up to whole sectors at least.
     pub fn zeroed(len: usize) -> Self {
         let (memory, capacity) = pool::take(len, true);
         Self { memory, len, capacity }
     }
 
-    /// `len` bytes, whatever they hold: for who fills them all before anybody looks.
+    /// `len` bytes of any content, for callers that fill them all before they are read.
     pub fn to_be_filled(len: usize) -> Self {
         let (memory, capacity) = pool::take(len, false);
         Self { memory, len, capacity }
@@ -79,7 +79,7 @@ impl AsRef<[u8]> for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: taken from the pool with this capacity; nobody uses it any more.
+        // SAFETY: taken from the pool with this capacity; it is not used any more.
         unsafe { pool::give_back(self.memory, self.capacity) }
     }
 }
@@ -89,7 +89,7 @@ unsafe impl Send for AlignedBuf {}
 // SAFETY: as above.
 unsafe impl Sync for AlignedBuf {}
 
-/// True if a device can take `bytes` as they lie in memory: start and length are multiples of the sector.
+/// True if a device can transfer `bytes` without a copy: start and length are multiples of the sector.
 pub fn is_aligned(bytes: &[u8]) -> bool {
     (bytes.as_ptr() as usize).is_multiple_of(SECTOR_BYTES) && bytes.len().is_multiple_of(SECTOR_BYTES)
 }

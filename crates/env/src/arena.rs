@@ -1,4 +1,4 @@
-//! Memory handed out piece by piece: what arrives in pieces of unknown length is kept where it landed.
+//! Memory handed out piece by piece: input of unknown length stays where it was received.
 //!
 //! Invariant: a byte belongs to one piece, or to the arena.
 
@@ -15,15 +15,15 @@ pub struct Arena {
     chunk_bytes: usize,
 }
 
-/// One stretch of memory.
+/// One contiguous block of memory.
 struct Chunk {
     memory: NonNull<u8>,
     bytes: usize,
-    /// Owns `memory`; never looked at.
+    /// Owns `memory`; never accessed.
     _owner: AlignedBuf,
 }
 
-// SAFETY: whoever holds a chunk touches only the bytes that are its own (see the module's invariant).
+// SAFETY: each holder of a chunk touches only its own bytes (see the module's invariant).
 unsafe impl Send for Chunk {}
 // SAFETY: as above.
 unsafe impl Sync for Chunk {}
@@ -37,7 +37,7 @@ struct Piece {
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: within the chunk, initialised, and nobody writes there any more.
+        // SAFETY: within the chunk, initialised, and not written any more.
         unsafe { std::slice::from_raw_parts(self.chunk.memory.as_ptr().add(self.at), self.len) }
     }
 }
@@ -56,7 +56,7 @@ impl Arena {
         Self { chunk: Chunk::new(chunk_bytes), used: 0, chunk_bytes }
     }
 
-    /// `len` bytes that nobody has, of any content, in memory a device takes.
+    /// `len` bytes that belong to no piece, of any content, in memory that a device can transfer.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         if Arc::get_mut(&mut self.chunk).is_some() {
             self.used = 0;
@@ -69,14 +69,15 @@ impl Arena {
         unsafe { std::slice::from_raw_parts_mut(self.chunk.memory.as_ptr().add(self.used), len) }
     }
 
-    /// The first `len` bytes of the last [`Arena::room`], as they are now. Pieces that went meanwhile change nothing.
+    /// The first `len` bytes of the last [`Arena::room`], with their current content. Pieces dropped meanwhile do not
+    /// matter.
     pub fn last(&self, len: usize) -> &[u8] {
         assert!(len <= self.chunk.bytes - self.used, "no more than there was room for");
         // SAFETY: within the chunk, initialised, and behind all pieces handed out.
         unsafe { std::slice::from_raw_parts(self.chunk.memory.as_ptr().add(self.used), len) }
     }
 
-    /// Hands out the first `len` bytes of the last [`Arena::room`], as they are now.
+    /// Hands out the first `len` bytes of the last [`Arena::room`], with their current content.
     pub fn take(&mut self, len: usize) -> Bytes {
         assert!(len <= self.chunk.bytes - self.used, "no more than there was room for");
         let piece = Piece { chunk: self.chunk.clone(), at: self.used, len };

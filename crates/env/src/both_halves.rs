@@ -1,4 +1,4 @@
-//! What both halves promise alike, tested with the same bodies.
+//! Tests of what both halves promise alike, with the same bodies.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Time: monotonic for deciding, Unix time for showing.
+//! Time: monotonic for decisions, Unix time for display.
 
 use std::{fmt, ops, time::Duration};
 

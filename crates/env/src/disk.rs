@@ -3,8 +3,8 @@
 //! A write is durable only after a [`Disk::flush`] that began after the write completed. Until then a crash may keep
 //! it, lose it, or tear it at any sector. Writes in flight together may reach the medium in any order.
 //!
-//! A disk may be a [`DiskPart`] of a device that others have other parts of: it is locked as long as the disk is open, and
-//! looks like a device of its own.
+//! A disk may be a [`DiskPart`] of a device, while other parts of the device are open elsewhere. A part is locked as
+//! long as the disk is open, and behaves like a device of its own.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -17,26 +17,26 @@ use crate::{AlignedBuf, EnvError, EnvErrorKind, EnvResult, SECTOR_BYTES};
 #[derive(Clone)]
 pub struct Disk {
     half: DiskHalf,
-    /// Which bytes of the device it is; none: all.
+    /// The part of the device that it is; none: all of it.
     part: Option<DiskPart>,
     requests: Rc<RefCell<DiskRequests>>,
 }
 
-/// What was asked of a disk since it was opened: one count per request, of its bytes.
+/// Requests to a disk since it was opened: one count per request, of its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskRequests {
     /// Reads.
     pub reads: Histogram,
     /// Writes, durable ones among them.
     pub writes: Histogram,
-    /// Writes that were to be durable when they complete.
+    /// Writes that are durable when they complete.
     pub durable_writes: u64,
     /// Flushes.
     pub flushes: u64,
 }
 
 impl DiskRequests {
-    /// Adds what was asked of another one.
+    /// Adds the requests to another disk.
     pub fn add(&mut self, other: &Self) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
@@ -54,28 +54,28 @@ pub(crate) enum DiskHalf {
 /// How to open a disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenDisk {
-    /// Make the file with this many bytes if it does not exist (never for block devices); space is allocated.
+    /// Create the file with this many bytes if it does not exist (never for block devices); space is allocated.
     pub create_bytes: Option<u64>,
     /// With `create_bytes`: also write the file full of zeros and flush it, so that no later write pays for
     /// allocating extents (journals).
     pub prewrite: bool,
     /// Refuse writes.
     pub read_only: bool,
-    /// Only these bytes, as if they were a device. Others may have other parts of it open at the same time; who opens one
-    /// that is open for writing already is refused (`InUse`), unless it is only read.
+    /// Open only these bytes, as if they were a device. Other parts may be open at the same time. A part that is
+    /// already open for writing is refused (`InUse`), unless it is opened to read only.
     pub part: Option<DiskPart>,
 }
 
 /// A range of a device: whole sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskPart {
-    /// Where it begins.
+    /// Its first byte.
     pub offset: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
-/// What is known of an open disk.
+/// Properties of an open disk.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskInfo {
     /// Size in bytes, a multiple of the sector.
@@ -87,12 +87,12 @@ impl Disk {
         Self { half, part, requests: Rc::default() }
     }
 
-    /// What was asked of it so far, through all clones.
+    /// Requests so far, through all clones.
     pub fn requests(&self) -> DiskRequests {
         self.requests.borrow().clone()
     }
 
-    /// Size and the like.
+    /// Size and other properties.
     pub fn info(&self) -> DiskInfo {
         match (&self.part, &self.half) {
             (Some(part), _) => DiskInfo { bytes: part.bytes },
@@ -101,8 +101,9 @@ impl Disk {
         }
     }
 
-    /// The file's path, if it has been deleted since it was opened: it takes writes and keeps them until it is closed. Never of a
-    /// block device, and never in the simulator, where nobody deletes a file from under its server.
+    /// The file's path, if it was deleted since it was opened: the file still accepts writes and keeps them until it is
+    /// closed. Never set for a block device, and never in the simulator, where no file is deleted while its server
+    /// runs.
     pub fn deleted(&self) -> Option<String> {
         match &self.half {
             DiskHalf::Real(d) => d.deleted(),
@@ -110,7 +111,8 @@ impl Disk {
         }
     }
 
-    /// Reads `len` bytes at `offset`; both are multiples of the sector. Errors: `Medium`, `InvalidInput` beyond the end.
+    /// Reads `len` bytes at `offset`; both are multiples of the sector. Errors: `Medium`, `InvalidInput` beyond the
+    /// end.
     pub async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
         self.requests.borrow_mut().reads.record(len as u64);
         let offset = self.device_offset(offset, len)?;
@@ -120,8 +122,8 @@ impl Disk {
         }
     }
 
-    /// Writes `parts` one after another at `offset`. Offset and total length are multiples of the sector; parts that are
-    /// aligned in memory and length go to the device as they are, others are gathered into aligned memory first.
+    /// Writes `parts` one after another at `offset`. Offset and total length are multiples of the sector. Parts that
+    /// are aligned in memory and length go to the device without a copy; others are first copied into aligned memory.
     ///
     /// The write is submitted before this function first yields, so writes are submitted in the order of the calls; the
     /// future may be dropped without undoing it. Errors: `Medium`, `NoSpace`, `InvalidInput`.
@@ -144,7 +146,7 @@ impl Disk {
         }
     }
 
-    /// Makes every write that completed before this call durable. Errors: `FlushFailed`, which sticks: every later
+    /// Makes every write that completed before this call durable. Errors: `FlushFailed`, which persists: every later
     /// flush of this disk fails too.
     pub async fn flush(&self) -> EnvResult<()> {
         self.requests.borrow_mut().flushes += 1;
@@ -154,8 +156,8 @@ impl Disk {
         }
     }
 
-    /// Writes, then makes durable this write (and perhaps others): the journal's commit in one request where the
-    /// device can (RWF_DSYNC), else a write and a flush.
+    /// Writes, and makes this write durable (and perhaps others). It is one request where the device can do that
+    /// (RWF_DSYNC), as for the journal's commit; else a write and a flush.
     pub async fn write_durable(&self, offset: u64, parts: Vec<Bytes>) -> EnvResult<()> {
         {
             let mut requests = self.requests.borrow_mut();
@@ -169,7 +171,7 @@ impl Disk {
         }
     }
 
-    /// Where on the device these bytes lie. What does not lie in the part never reaches the device.
+    /// Offset of these bytes on the device. A request outside of the part never reaches the device.
     fn device_offset(&self, offset: u64, len: usize) -> EnvResult<u64> {
         let Some(part) = self.part else { return Ok(offset) };
         check_range("its part of the device", part.bytes, offset, len)?;
@@ -192,7 +194,7 @@ impl DiskPart {
         Err(EnvError::new(EnvErrorKind::InvalidInput, message))
     }
 
-    /// Who else has it open.
+    /// The error if another process has the part open.
     pub(crate) fn in_use(self, path: &str) -> EnvError {
         let message =
             format!("{} bytes at {} of {path} are in use by another process; stop it first", self.bytes, self.offset);

@@ -1,4 +1,4 @@
-//! The handle that everything above receives.
+//! The handle through which all code above this crate reaches the world.
 
 use std::{future::Future, rc::Rc, time::Duration};
 
@@ -16,13 +16,13 @@ pub struct Env {
 /// A side of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who asks.
+    /// The side that sends requests.
     Client,
-    /// Who answers.
+    /// The side that replies.
     Server,
 }
 
-/// Which half stands behind an [`Env`].
+/// The half that an [`Env`] uses.
 #[derive(Clone)]
 pub(crate) enum Half {
     Real(Rc<real::RealEnv>),
@@ -54,8 +54,8 @@ impl Env {
         half!(self, env => env.sleep(duration).await)
     }
 
-    /// Waits for `future`, for at most `duration`; if it takes longer it is dropped with what this returns. If both are
-    /// ready, the future wins.
+    /// Waits for `future`, for at most `duration`; if it takes longer, it is dropped with the returned future. If both
+    /// are ready, `future` wins.
     pub fn timeout<F: Future>(
         &self,
         duration: Duration,
@@ -93,15 +93,15 @@ impl Env {
         Task { value, abort: self.spawn_boxed(Box::pin(future)) }
     }
 
-    /// Not generic, so that what a half makes of a task is compiled once, not for each future there is.
+    /// Not generic, so that each half's part of a task is compiled once, not for each type of future.
     fn spawn_boxed(&self, future: Boxed<'static, ()>) -> Box<dyn Fn()> {
         half!(self, env => env.spawn(future))
     }
 
-    /// Starts a task whose result nobody waits for, and lets it go at once to where it first waits: one that waits for
-    /// nothing costs no task. (In the simulator it is a task as any other.)
+    /// Starts a task whose result nobody awaits, and runs it at once up to its first wait. A future that does not wait
+    /// costs no task. (In the simulator it is a task like any other.)
     ///
-    /// Not for what may call this again from within, without end.
+    /// Not for code that may call this again from within, without end.
     pub fn begin<F>(&self, future: F)
     where
         F: Future<Output = ()> + 'static,
@@ -125,12 +125,12 @@ impl Env {
         half!(self, env => env.spawn_shard(name, main))
     }
 
-    /// Listens on `address`. Errors: `InUse` when somebody else does, `Permission`, `InvalidInput`.
+    /// Listens on `address`. Errors: `InUse` if another listener has it, `Permission`, `InvalidInput`.
     pub async fn listen(&self, address: &Address) -> EnvResult<Listener> {
         half!(self, env => env.listen(address).await)
     }
 
-    /// Connects to `address`. Errors: `Disconnected` or `NotFound` when nobody answers there.
+    /// Connects to `address`. Errors: `Disconnected` or `NotFound` if no server listens there.
     pub async fn connect(&self, address: &Address) -> EnvResult<Stream> {
         half!(self, env => env.connect(address).await)
     }
@@ -145,7 +145,7 @@ impl Env {
         half!(self, env => env.read_file(path))
     }
 
-    /// Replaces a small file atomically and durably (write aside, sync, rename, sync the directory).
+    /// Replaces a small file atomically and durably (writes a new file, syncs it, renames it, syncs the directory).
     pub fn write_file(&self, path: &str, bytes: &[u8]) -> EnvResult<()> {
         half!(self, env => env.write_file(path, bytes))
     }
@@ -155,13 +155,13 @@ impl Env {
         half!(self, env => env.remove_file(path))
     }
 
-    /// Makes a directory and its parents.
+    /// Creates a directory and its parents.
     pub fn create_dir(&self, path: &str) -> EnvResult<()> {
         half!(self, env => env.create_dir(path))
     }
 
-    /// Takes an exclusive lock on the file at `path` (made if missing) until the guard is dropped or the process ends.
-    /// Errors: `InUse` when another process holds it; the message tells its pid where known.
+    /// Takes an exclusive lock on the file at `path` (created if missing), until the guard is dropped or the process
+    /// ends. Errors: `InUse` if another process holds it; the message contains its pid if known.
     pub fn lock_file(&self, path: &str) -> EnvResult<crate::files::FileLock> {
         half!(self, env => env.lock_file(path))
     }
@@ -172,13 +172,13 @@ impl Env {
         half!(self, env => env.charge_cpu(work).await)
     }
 
-    /// CPU cost of a message with `bytes` of data, at this side of the wire: nothing in the real half, which pays it
-    /// itself; in the simulated one what the machine was told that messages cost.
+    /// CPU cost of a message with `bytes` of data, at this side of the wire. The real half pays it anyway and charges
+    /// nothing; the simulated half charges the cost that the machine was configured with.
     pub async fn charge_message(&self, side: Side, op: u16, bytes: usize) {
         half!(self, env => env.charge_message(side, op, bytes).await)
     }
 
-    /// As [`Env::charge_message`], of `bytes` more that come with it.
+    /// As [`Env::charge_message`], for `bytes` more of the same message.
     pub async fn charge_bytes(&self, side: Side, op: u16, bytes: usize) {
         half!(self, env => env.charge_bytes(side, op, bytes).await)
     }
@@ -188,7 +188,7 @@ impl Env {
         matches!(self.half, Half::Sim(_))
     }
 
-    /// A line for the operator: stderr in the real half, the trace in the simulated one.
+    /// Writes a line for the operator: to stderr in the real half, to the trace in the simulated one.
     pub fn log(&self, line: &str) {
         half!(self, env => env.log(line))
     }

@@ -1,4 +1,4 @@
-//! What can go wrong at the door to the world.
+//! Errors of the environment.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum EnvErrorKind {
     Disconnected,
     /// A read or write of the device failed (EIO): the medium is bad at that place.
     Medium,
-    /// A flush failed. What was written since the last good flush is in doubt; retrying must not turn that into success.
+    /// A flush failed. Writes since the last good flush are in doubt; a retry must not turn that into success.
     FlushFailed,
     /// The file system under the file is full.
     NoSpace,

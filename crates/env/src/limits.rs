@@ -5,54 +5,57 @@ use std::time::Duration;
 /// Bytes written to a stream and not yet read at its other end before `write_all` waits (in-process and simulated
 /// streams; TCP and Unix sockets have the system's own buffers).
 pub const STREAM_BYTES: usize = 4 << 20;
-/// Read-ahead buffer of a socket's reading end: many small frames; of a large one this much is copied once more.
+/// Read-ahead buffer of a socket's reading end: it holds many small frames. Of a large frame this much is copied once
+/// more.
 pub const READ_AHEAD_BYTES: usize = 8 << 10;
 /// Connections that wait to be accepted, per listener.
 pub const ACCEPT_BACKLOG: usize = 1024;
 /// Requests of one device in flight in the kernel.
 pub const DEVICE_QUEUE_DEPTH: usize = 256;
-/// Requests of one device that may wait for a place in flight; more are refused.
+/// Requests of one device that may wait for a slot in flight; more are refused.
 pub const DEVICE_REQUESTS: usize = 1 << 16;
-/// Memory of buffers that a thread keeps for the next ones: about what a mount under load gets back at one commit, with what is left over
-/// in chunks of small writes.
+/// Free buffer memory that a thread keeps for reuse: about what a mount under load gets back at one commit, with the
+/// free remains in chunks of small writes.
 pub const POOL_BYTES: usize = 320 << 20;
 /// Buffers from this size on are cut from huge pages.
 pub const MAPPED_BYTES_MIN: usize = 256 << 10;
 /// Memory for such buffers that is mapped at once.
 pub const MAPPED_AT_ONCE_BYTES: usize = 8 << 20;
-/// Smaller buffers are the allocator's business.
+/// Buffers from this size on are pooled; smaller ones are left to the allocator.
 pub const POOLED_BYTES_MIN: usize = 16 << 10;
-/// Larger ones are rare. The chunks that a mount reads to are no larger.
+/// Largest pooled buffer: larger ones are rare. The chunks that a mount reads to are no larger.
 pub const POOLED_BYTES_MAX: usize = 8 << 20;
 /// Bytes that a Unix socket may hold: a frame of 1 MiB goes out in one call, and wakes its reader rarely. TCP sizes its
 /// buffers itself.
 pub const UNIX_SOCKET_BYTES: i32 = 2 << 20;
-/// How long a shard looks for the next small message before it sleeps. A wake-up on another processor takes 30 to 80 µs, so
-/// an answer that is one wake-up away arrives meanwhile.
+/// How long a shard polls for the next small message before it sleeps. A wake-up on another processor takes 30 to 80
+/// µs, so a reply that is one wake-up away arrives within this time.
 pub const BUSY_POLL: Duration = Duration::from_micros(100);
 /// Messages from this size on are bulk data, for which no shard polls.
 pub const BUSY_POLL_MESSAGE_BYTES: usize = 16 << 10;
-/// Bytes read from a descriptor after which the other tasks of the shard have a turn: not so few that each request would cost
-/// a look at all descriptors, and less than a frame, so that one leaves while the next is gathered.
+/// Bytes read from a descriptor after which the other tasks of the shard get a turn. With fewer, each request would
+/// cost a poll of all descriptors. It is less than a frame, so that one frame leaves while the next is read.
 pub const TURN_BYTES: usize = 256 << 10;
 /// Parts of one vectored system call (IOV_MAX).
 pub const IO_PARTS: usize = 1024;
 /// Largest small file that `read_file` takes.
 pub const SMALL_FILE_BYTES: u64 = 64 << 20;
-/// Bytes of an unflushed simulated disk's cache; beyond, the oldest writes become durable, as in a real drive.
+/// Cache of a simulated disk's unflushed writes, in bytes; beyond it, the oldest writes become durable, as in a real
+/// drive.
 pub const SIM_DISK_CACHE_BYTES: usize = 64 << 20;
-/// Bytes of a forgetful real disk that are in memory alone; beyond, the oldest go to the file, as in a real drive.
+/// Bytes of a forgetful real disk that are in memory alone; beyond that, the oldest go to the file, as in a real drive.
 pub const FORGETFUL_DISK_BYTES: usize = 64 << 20;
 /// Retransmission timeout of a lost simulated message.
 pub const SIM_RETRANSMIT: Duration = Duration::from_millis(200);
-/// Without passage for this long a simulated stream resets, and a connection attempt ends.
+/// A simulated stream resets, and a connection attempt ends, after this long without passage.
 pub const SIM_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Polls at one instant of virtual time after which the simulator calls it a livelock.
+/// Polls at one instant of virtual time after which the simulator reports a livelock.
 pub const SIM_POLLS_AT_ONE_INSTANT: u64 = 50_000_000;
-/// Entries that a processor's queue of FUSE over io_uring begins with. Each is address space for a header and the longest
-/// request, of which memory is what requests have used, the latest used entry first; more are added when half are in use.
+/// Entries that a processor's queue of FUSE over io_uring starts with; more are added once more than half are in use.
+/// Each is address space for a header and the longest request. Memory is used only for what requests have filled, and
+/// the entry used last is used first.
 pub const FUSE_RING_ENTRIES: usize = 64;
-/// Answers that wait for one call; more make it sooner.
+/// Replies that wait for one system call; with more, the call is made sooner.
 pub const FUSE_RING_SUBMISSIONS: u32 = 256;
-/// Requests that may have come between two looks without the kernel having to set them aside.
+/// Requests that may arrive between two turns of the shard before the kernel has to store them elsewhere.
 pub const FUSE_RING_COMPLETIONS: u32 = 4096;

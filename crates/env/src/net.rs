@@ -1,6 +1,6 @@
 //! Byte streams between nodes.
 //!
-//! A stream is ordered and reliable until it breaks; a break loses whatever was in flight. Framing is `rpc`'s.
+//! A stream is ordered and reliable until it breaks; a break loses all data in flight. Framing is in `rpc`.
 
 use bytes::Bytes;
 
@@ -43,7 +43,7 @@ pub(crate) enum WriteHalfInner {
 }
 
 impl Listener {
-    /// The address others connect to (with the real port where port 0 was asked for).
+    /// The address that others connect to (with the actual port if port 0 was requested).
     pub fn address(&self) -> Address {
         match &self.half {
             ListenerHalf::Real(l) => l.address(),
@@ -68,10 +68,11 @@ impl Stream {
 }
 
 impl ReadHalf {
-    /// Fills `buf` whole. `Disconnected` if the stream ends before. Not cancel-safe: a dropped read breaks the framing.
+    /// Fills all of `buf`. Fails with `Disconnected` if the stream ends before. Not cancel-safe: a dropped read breaks
+    /// the framing.
     ///
-    /// The real half reads ahead into an internal buffer (8 KiB) so that a small frame costs one system call, but
-    /// reads the rest of a large `buf` straight into it.
+    /// The real half reads ahead into an internal buffer (8 KiB), so that a small frame costs one system call. It reads
+    /// the rest of a large `buf` directly into that.
     pub async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
         match &mut self.half {
             ReadHalfInner::Real(r) => r.read_exact(buf).await,
@@ -79,7 +80,7 @@ impl ReadHalf {
         }
     }
 
-    /// Reads `len` bytes into memory a device can take without a copy.
+    /// Reads `len` bytes into memory that a device can transfer without a copy.
     pub async fn read_aligned(&mut self, len: usize) -> EnvResult<AlignedBuf> {
         let mut buf = AlignedBuf::to_be_filled(len);
         self.read_exact(&mut buf).await?;

@@ -1,15 +1,15 @@
-//! Bugs planted on purpose, to see whether the tests notice: `cargo run --release -p xtask -- planted`.
+//! Planted bugs, to check whether the tests detect them: `cargo run --release -p xtask -- planted`.
 //!
-//! Only with the feature `planted` are there any, and only the one that [`CHOICE`] names; without the feature
+//! They exist only with the feature `planted`, and only the one that [`CHOICE`] names is active. Without the feature,
 //! [`planted`] is `false` at compile time, and a release contains none of them.
-//! Not here: what each does (where it is asked for), and who should notice (`xtask`, planted).
+//! Not here: the effect of each (where [`planted`] is called), and which test should detect it (`xtask`, planted).
 
 /// The environment variable that names the bug of a run.
 pub const CHOICE: &str = "FOREBAY_PLANTED";
 
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
-        /// What can be broken.
+        /// A bug that can be planted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug {
             $($(#[$doc])* $bug,)*
@@ -19,7 +19,7 @@ macro_rules! bugs {
             /// All of them.
             pub const ALL: &[Bug] = &[$(Bug::$bug,)*];
 
-            /// How it is chosen.
+            /// The name by which it is chosen.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Bug::$bug => $name,)*
@@ -30,169 +30,172 @@ macro_rules! bugs {
 }
 
 bugs! {
-    /// A record of the journal counts whatever its sum.
+    /// A record of the journal is accepted whatever its sum.
     JournalSumSkipped = "journal-sum-skipped",
-    /// A record of the journal counts as durable when it is written, not flushed.
+    /// A record of the journal counts as durable when it is written, not when it is flushed.
     JournalNotFlushed = "journal-not-flushed",
-    /// The anchor counts as durable when it is written: the ring before it is used again.
+    /// The anchor counts as durable when it is written: the ring before it is reused.
     AnchorNotFlushed = "anchor-not-flushed",
-    /// Everything before a record counts as durable when the record is, though one before it is still on its way.
+    /// Everything before a record counts as durable when the record is, even if an earlier record is still in flight.
     DurableOverAHole = "durable-over-a-hole",
-    /// What recovery accepted is built on before it is flushed.
+    /// Recovery builds on what it accepted before that is flushed.
     RecoveredNotFlushed = "recovered-not-flushed",
-    /// What recovery accepted, and nobody knows to be durable, is flushed and not written again.
+    /// Records that recovery accepted, and that are not known to be durable, are flushed but not written again.
     RecoveredNotRewritten = "recovered-not-rewritten",
-    /// An anchor of the journal counts whatever its sum.
+    /// An anchor of the journal is accepted whatever its sum.
     AnchorSumSkipped = "anchor-sum-skipped",
-    /// The header of a run counts whatever its sum.
+    /// The header of a run is accepted whatever its sum.
     RunHeaderSumSkipped = "run-header-sum-skipped",
-    /// A run counts for whichever slab, and opening of it, it is found in: also one that was written elsewhere, or before.
+    /// A run is accepted in any slab, and any opening of a slab, in which it is found: also if it was written
+    /// elsewhere, or earlier.
     RunPlaceUnchecked = "run-place-unchecked",
-    /// A run at the place of another one of its slab is believed in how far it reaches.
-    StrayRunBelieved = "stray-run-believed",
+    /// The length of a misplaced run (at the place of another run of its slab) is believed.
+    MisplacedRunTrusted = "stray-run-believed",
     /// The last transaction of the journal is not redone.
     LastRedoSkipped = "last-redo-skipped",
     /// Commits do not flush the data device before the record.
     DataNotFlushed = "data-not-flushed",
     /// Writes are acknowledged before the device has their bytes.
     WriteNotAwaited = "write-not-awaited",
-    /// A failed flush of the data device is taken for a good one.
+    /// A failed flush of the data device is treated as successful.
     FlushErrorIgnored = "flush-error-ignored",
     /// Checkpoints do not flush their pages before the anchor.
     CheckpointNotFlushed = "checkpoint-not-flushed",
-    /// An emptied slab is used again before the commit of what emptied it.
+    /// An emptied slab is reused before the commit of the change that emptied it.
     SlabReusedEarly = "slab-reused-early",
-    /// Tombstones are not written: a rebuild finds what was deleted.
+    /// Tombstones are not written: a rebuild finds deleted data.
     TombstonesSkipped = "tombstones-skipped",
-    /// A rebuild takes rotten bytes for a write that was cut off.
+    /// A rebuild treats rotten bytes as a write that was cut off.
     RotTakenForTorn = "rot-taken-for-torn",
-    /// What a client keeps of a file's bytes is not forgotten when it writes them.
+    /// A client keeps cached bytes of a file when it writes them.
     OwnWriteNotForgotten = "own-write-not-forgotten",
-    /// Nobody watches the sizes that a kernel acts by.
+    /// The sizes that a kernel acts by are not watched.
     SizesNotWatched = "sizes-not-watched",
     /// The kernel keeps pages from before a write.
     StalePagesKept = "stale-pages-kept",
-    /// Pages are written back whole, also where a write came after they were read.
+    /// Pages are written back whole, even if a write came after they were read.
     StalePageWritten = "stale-page-written",
-    /// A client keeps bytes that it read though a crash may take them back.
+    /// A client caches bytes that it read, although a crash may undo them.
     UncommittedKept = "uncommitted-kept",
-    /// An OST that was started again does not know what it had granted.
+    /// A restarted OST forgets what it had granted.
     GrantsForgotten = "grants-forgotten",
-    /// A client believes bytes that it keeps of a file whatever became of the lease.
+    /// A client uses cached bytes of a file after its lease has ended.
     BytesOutliveLease = "bytes-outlive-lease",
-    /// fsync does not wait for the handle through which its file was written.
+    /// fsync does not wait for the open of the handle through which the file was written.
     OpensNotSynced = "opens-not-synced",
-    /// Bytes are read without a look at their sums.
+    /// Bytes are read without a check of their sums.
     ReadSumSkipped = "read-sum-skipped",
-    /// An OST takes bytes that are not what their writer summed.
+    /// An OST accepts bytes that do not match their writer's sums.
     WriteSumSkipped = "write-sum-skipped",
     /// An OST forgets to remove the bytes beyond a truncate.
     TruncateKeepsBytes = "truncate-keeps-bytes",
-    /// Writes of before a truncate are taken after it.
+    /// Writes from before a truncate are accepted after it.
     TruncateEpochIgnored = "truncate-epoch-ignored",
-    /// Bytes are shown to others whose writer has not been told that they are written.
-    UnheardShown = "unheard-shown",
-    /// An append is shown to others when its reply has left, though it may lie elsewhere if that is lost.
-    UnheardAppendShown = "unheard-append-shown",
-    /// Who writes to a file is told of a size that others made, and were not told of.
-    UntoldSizeTold = "untold-size-told",
-    /// An append that had a place before a crash is given another one, though others tell which it had.
-    PlaceForgotten = "place-forgotten",
-    /// A file is as long as its appends' places, before their bytes are there.
-    PlaceShownEmpty = "place-shown-empty",
-    /// The home takes bytes for a place that is void over an append that came meanwhile.
+    /// Other clients read bytes whose writer has no reply yet.
+    UnacknowledgedShown = "unacknowledged-shown",
+    /// Other clients read an append once its reply has left, although the append may get another offset if the reply is
+    /// lost.
+    UnacknowledgedAppendShown = "unacknowledged-append-shown",
+    /// The reply to a write reports a size from another writer that has no reply yet.
+    UnacknowledgedSizeShown = "unacknowledged-size-shown",
+    /// A replayed append gets another offset than before the crash, although other clients report its offset.
+    AppendOffsetForgotten = "append-offset-forgotten",
+    /// A file is as long as its append reservations, before their bytes are written.
+    ReservationShownEmpty = "reservation-shown-empty",
+    /// The home accepts bytes for a cancelled reservation over a later append.
     AppendsDoNotFence = "appends-do-not-fence",
-    /// What was written for an append that came to nothing stays beyond the end of its file.
-    VoidPlacesLeft = "void-places-left",
-    /// OSTs take bytes for a place that was given to another append meanwhile.
-    PlaceNotFenced = "place-not-fenced",
-    /// A client that closes a file does not ask what became of a change that an OST has not answered.
+    /// Bytes of a cancelled append stay beyond the end of the file.
+    CancelledBytesLeft = "cancelled-bytes-left",
+    /// OSTs accept bytes for a reservation that another append has now.
+    ReservationNotFenced = "reservation-not-fenced",
+    /// A client that closes a file does not ask for the outcome of a change that an OST has not replied to.
     UnansweredNotAsked = "unanswered-not-asked",
-    /// A request that comes again is executed again.
+    /// A request that is sent again is executed again.
     ReplyCacheDropped = "reply-cache-dropped",
-    /// A fence is answered, and fences nobody.
+    /// A fence is replied to, but has no effect.
     FenceSkipped = "fence-skipped",
     /// Requests to an earlier incarnation are executed.
     OldIncarnationServed = "old-incarnation-served",
-    /// Replays run as they come, not in the order of their transnos.
+    /// Replays run as they arrive, not in the order of their transnos.
     ReplaysUnordered = "replays-unordered",
-    /// Replays are answered, not executed.
+    /// Replays are replied to, not executed.
     ReplaysSkipped = "replays-skipped",
-    /// Replies do not wait for the commit that was asked for.
+    /// Replies do not wait for the requested commit.
     CommitLevelIgnored = "commit-level-ignored",
-    /// What was answered at level `memory` and is not applied yet is neither waited for nor shown.
-    HeldIsIgnored = "held-is-ignored",
-    /// The commit level of a file or directory counts for nothing, at the MDT and at clients.
+    /// Changes acknowledged at level `memory` and not applied yet are neither waited for nor shown.
+    EarlyRepliesIgnored = "held-is-ignored",
+    /// The commit level of a file or directory is ignored, at the MDT and at clients.
     LevelOfInodeIgnored = "level-of-inode-ignored",
-    /// What others changed is shown, and built upon, before it is durable.
+    /// Other clients' changes are shown, and built upon, before they are durable.
     CommitOnShareSkipped = "commit-on-share-skipped",
-    /// A client keeps nothing for replay.
+    /// A client pins nothing for replay.
     NothingKeptForReplay = "nothing-kept-for-replay",
-    /// A client drops what a newer incarnation has not executed.
+    /// A client drops entries that a newer incarnation has not executed.
     ReplayListMixesIncarnations = "replay-list-mixes-incarnations",
-    /// A client does not tell of what an eviction lost.
-    LossNotTold = "loss-not-told",
-    /// Attributes of what is open change for whom the kernel takes for its owner, though another mount gave it away.
-    OwnerOfBeforeBelieved = "owner-of-before-believed",
-    /// A replay takes the time at which it is executed: times of files that were shown before are later afterwards.
+    /// A client does not report what an eviction lost.
+    LossNotReported = "loss-not-told",
+    /// Attributes of an open file change for a user whom the kernel takes for its owner, although another mount gave
+    /// the file to another owner.
+    StaleOwnerTrusted = "owner-of-before-believed",
+    /// A replay takes the time of its execution: file times that were shown before the crash are later afterwards.
     ReplayTakesNewTime = "replay-takes-new-time",
-    /// A client acknowledges recalls and goes on believing.
+    /// A client acknowledges recalls and goes on using the leases.
     RecallIgnored = "recall-ignored",
-    /// A client says that it has sent what it kept back, and has not.
+    /// A client reports that it has sent its buffered writes, and has not.
     FlushedBeforeSent = "flushed-before-sent",
-    /// A client gives a directory back before its changes have come to pass.
-    NamesGivenBackEarly = "names-given-back-early",
-    /// The MDT makes a change that was answered under a lease that has ended.
+    /// A client returns a directory's lease before its delayed changes are applied.
+    EntriesLeaseReturnedEarly = "names-given-back-early",
+    /// The MDT applies a delayed change although the lease that it was acknowledged under has ended.
     LateChangeMade = "late-change-made",
-    /// A client with answered changes does not say so after a restart of the MDT.
+    /// A client with delayed changes does not report that after a restart of the MDT.
     NamesNotReclaimed = "names-not-reclaimed",
-    /// `..` is looked for among the names of a directory that are kept.
-    WayUpTakenForAName = "way-up-taken-for-a-name",
-    /// A close does not bring the access time of what was read.
+    /// `..` is looked up among the cached entries of a directory.
+    DotDotFromCache = "way-up-taken-for-a-name",
+    /// A close does not send the deferred atime.
     AccessTimeNotSent = "access-time-not-sent",
-    /// An access time that was read moves the change time.
+    /// A deferred atime moves the change time.
     AccessMovesChangeTime = "access-moves-change-time",
-    /// Another client is shown the links of a file whose name was taken away.
-    LoneFileShown = "lone-file-shown",
-    /// A lookup brings other names with it, and their inodes are not leased.
-    NamesAheadUnleased = "names-ahead-unleased",
-    /// A client does not say that it has heard of the recall of the last that it kept.
-    LastRecallUnsaid = "last-recall-unsaid",
-    /// A client that claimed its places in a file looks at others without taking the claim back.
+    /// Another client is shown the links of a file whose entry was removed.
+    ExclusiveFileShown = "lone-file-shown",
+    /// A statahead lookup returns other names without leases on their inodes.
+    StataheadUnleased = "names-ahead-unleased",
+    /// A client does not acknowledge the recall of the last lease that it had.
+    LastRecallNotAcknowledged = "last-recall-unsaid",
+    /// A client that claimed ranges of a file accesses other ranges without withdrawing the claim.
     ClaimNotTakenBack = "claim-not-taken-back",
-    /// A file of which several keep something back is opened without a recall.
-    SharesNotRecalled = "shares-not-recalled",
-    /// A claim that is taken back is answered before others have sent what they keep back.
+    /// A file with byte-range write leases of several clients is opened without a recall.
+    RangeLeasesNotRecalled = "shares-not-recalled",
+    /// The withdrawal of a claim is replied to before other clients have sent what they buffer.
     ClaimEndNotAwaited = "claim-end-not-awaited",
-    /// Claims count as apart wherever they lie.
-    MeetingClaimsShared = "meeting-claims-shared",
-    /// Bytes that came with an open are read whatever became of the file.
+    /// Overlapping claims count as disjoint.
+    OverlappingClaimsGranted = "meeting-claims-shared",
+    /// Bytes that came with an open are read even if the file has changed since.
     InlineBytesNotAsked = "inline-bytes-not-asked",
-    /// A client writes to OSTs of a file whose bytes lie with the MDT.
+    /// A client writes to the OSTs of a file that is inline at the MDT.
     InlineNotOutlined = "inline-not-outlined",
-    /// The inline bound of a file or directory counts for nothing.
+    /// The inline bound of a file or directory is ignored.
     InlineBoundIgnored = "inline-bound-ignored",
-    /// The MDT takes the bytes of a file that others have open.
+    /// The MDT makes a file inline that other handles have open.
     InlineTakenFromOthers = "inline-taken-from-others",
-    /// The bytes of a file leave the MDT before they are on its OSTs.
+    /// The inline bytes of a file are removed from the MDT before they are on its OSTs.
     OutlinedBeforeWritten = "outlined-before-written",
-    /// It is told that the bytes of a file are on its OSTs before it is durable that they have left the MDT.
+    /// The MDT reports that a file is outlined before it is durable that the inline bytes are gone.
     OutlineEndNotSynced = "outline-end-not-synced",
-    /// A lease on data is given back before attributes that were set under it are sent.
+    /// A data-write lease is returned before the attributes that were set under it are sent.
     AttributesNotSettled = "attributes-not-settled",
-    /// What was written to a file that was still being made is kept back only after it was cut.
-    EarlyBytesComeLate = "early-bytes-come-late",
-    /// Bytes that are sent after a time was set change it.
+    /// Writes on a pending create are buffered only after the file was truncated.
+    PendingWritesLate = "early-bytes-come-late",
+    /// Buffered writes that are sent after a time was set change it.
     SetTimeUndone = "set-time-undone",
-    /// OSTs are not told of a time that is set while others write: what those write does not move it.
-    SetTimeNotTold = "set-time-not-told",
+    /// OSTs are not notified of a time that is set while others write: those writes do not move it.
+    SetTimeNotReported = "set-time-not-told",
     /// A client gives an object id to two files.
     FidReused = "fid-reused",
-    /// What a client began before the MDT ended its session it sends afterwards, as the client that it is by then.
-    EraSurvived = "era-survived",
-    /// The MDT grants what an evicted client held before it is fenced.
+    /// A client sends requests that it began before its eviction as the client instance that it is afterwards.
+    InstanceSurvived = "instance-survived",
+    /// The MDT grants what an evicted client held before the client is fenced.
     GrantedBeforeFence = "granted-before-fence",
-    /// An unlinked file goes although it is open.
+    /// An unlinked file is destroyed although it is open.
     OpenFileReaped = "open-file-reaped",
     /// The objects of a removed file are not destroyed.
     ObjectsLeaked = "objects-leaked",
@@ -200,9 +203,9 @@ bugs! {
     ReplacedKeepsLink = "replaced-keeps-link",
     /// Locks are not reclaimed after a restart of the MDT.
     LocksNotReclaimed = "locks-not-reclaimed",
-    /// A store serves on when its files were deleted.
+    /// A store goes on serving after its files were deleted.
     DeletedServed = "deleted-served",
-    /// The root directory of a new MDT belongs to root, whoever owns the cluster.
+    /// The root directory of a new MDT belongs to root, whichever user owns the cluster.
     RootOwnedByRoot = "root-owned-by-root",
 }
 

@@ -1,10 +1,10 @@
-//! Memory of large buffers, kept for the next ones of the same thread: the system would clear every page of it anew.
+//! Memory of large buffers, kept for reuse by the same thread: the system would clear every page of new memory.
 //!
-//! They are cut from huge pages, where the system has them: a device takes 1 MiB of one such page as one piece of memory, and
-//! of small pages as 256, which is more than many take in one request.
+//! Buffers are cut from huge pages, where the system has them. A device takes 1 MiB of a huge page as one piece of
+//! memory. Of small pages it takes 256 pieces, more than many devices accept in one request.
 //!
 //! Invariant: all memory handed out is initialised.
-//! Invariant: a thread keeps at most [`limits::POOL_BYTES`] that nobody uses.
+//! Invariant: a thread keeps at most [`limits::POOL_BYTES`] of unused memory.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
@@ -15,14 +15,14 @@ use std::{
 
 use crate::{SECTOR_BYTES, limits};
 
-/// Of x86-64 and most others; a wrong guess costs nothing but speed.
+/// The size on x86-64 and most other machines; a wrong guess costs only speed.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: BTreeMap::new(), free_bytes: 0 }) };
 }
 
-/// Free memory by capacity, the latest used on top: it may still be in a cache.
+/// Free memory by capacity, the most recently used on top: it may still be in a cache.
 struct Pool {
     free: BTreeMap<usize, Vec<NonNull<u8>>>,
     free_bytes: usize,
@@ -37,13 +37,13 @@ impl Drop for Pool {
     }
 }
 
-/// Memory for `len` bytes, and its capacity; zeros if asked, else whatever was there.
+/// Memory for `len` bytes, and its capacity; zeros if asked, otherwise any content.
 pub(crate) fn take(len: usize, zeroed: bool) -> (NonNull<u8>, usize) {
     let capacity = capacity(len);
     let kept = POOL.try_with(|pool| pool.borrow_mut().take(capacity)).ok().flatten();
     if let Some(memory) = kept {
         if zeroed {
-            // SAFETY: `capacity` bytes are ours, and no fewer than `len`.
+            // SAFETY: `capacity` bytes are ours, and at least `len`.
             unsafe { memory.as_ptr().write_bytes(0, len) };
         }
         return (memory, capacity);
@@ -51,7 +51,7 @@ pub(crate) fn take(len: usize, zeroed: bool) -> (NonNull<u8>, usize) {
     (fresh(capacity), capacity)
 }
 
-/// Zeros from the system. What else was mapped with them waits in the pool.
+/// Zeros from the system. The rest of what was mapped with them goes to the pool.
 fn fresh(capacity: usize) -> NonNull<u8> {
     if !is_mapped(capacity) {
         let layout = layout(capacity);
@@ -63,7 +63,7 @@ fn fresh(capacity: usize) -> NonNull<u8> {
     for piece in (1..count).rev() {
         // SAFETY: within the region.
         let memory = unsafe { region.byte_add(piece * capacity) };
-        // What nobody has used yet takes no place of what was.
+        // Memory that was never used displaces none that was.
         let kept = POOL.try_with(|pool| pool.borrow_mut().keep_where_there_is_room(memory, capacity)).unwrap_or(false);
         if !kept {
             // SAFETY: nobody else's, and used by nobody.
@@ -73,17 +73,17 @@ fn fresh(capacity: usize) -> NonNull<u8> {
     region
 }
 
-/// Maps `bytes`, of huge pages as far as they go.
+/// Maps `bytes`, in huge pages where possible.
 fn map(bytes: usize) -> NonNull<u8> {
     let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, somewhere.
+    // SAFETY: a new mapping, at any address.
     let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes + HUGE_PAGE_BYTES, protection, kind, -1, 0) };
     if mapped == libc::MAP_FAILED {
         handle_alloc_error(layout(bytes));
     }
     let before = mapped.align_offset(HUGE_PAGE_BYTES);
     let memory = mapped.wrapping_byte_add(before);
-    // SAFETY: all within the new mapping, and nobody else's. What fails costs address space, or speed.
+    // SAFETY: all within the new mapping, and nobody else's. A failure costs address space, or speed.
     unsafe {
         if before > 0 {
             libc::munmap(mapped, before);
@@ -94,11 +94,11 @@ fn map(bytes: usize) -> NonNull<u8> {
     NonNull::new(memory.cast()).unwrap_or_else(|| handle_alloc_error(layout(bytes)))
 }
 
-/// Gives memory back to the system.
+/// Returns memory to the system.
 ///
 /// # Safety
 ///
-/// It came from [`fresh`] with this capacity, and nobody uses it any more.
+/// It came from [`fresh`] with this capacity, and is not used any more.
 unsafe fn release(memory: NonNull<u8>, capacity: usize) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -113,16 +113,16 @@ fn is_pooled(capacity: usize) -> bool {
     (limits::POOLED_BYTES_MIN..=limits::POOLED_BYTES_MAX).contains(&capacity)
 }
 
-/// True of memory that is mapped for itself: part of a huge page, or several.
+/// True of memory that is mapped separately: part of a huge page, or several.
 fn is_mapped(capacity: usize) -> bool {
     capacity >= limits::MAPPED_BYTES_MIN
 }
 
-/// Takes memory back.
+/// Takes memory back into the pool.
 ///
 /// # Safety
 ///
-/// It came from [`take`] with this capacity, and nobody uses it any more.
+/// It came from [`take`] with this capacity, and is not used any more.
 pub(crate) unsafe fn give_back(memory: NonNull<u8>, capacity: usize) {
     let kept = POOL.try_with(|pool| pool.borrow_mut().keep(memory, capacity)).unwrap_or(false);
     if !kept {
@@ -138,7 +138,7 @@ impl Pool {
         Some(memory)
     }
 
-    /// Lets go of other sizes, which are not in use now, for one of `capacity`.
+    /// Releases free memory of other sizes, which are not in use now, for `capacity` bytes.
     fn make_room(&mut self, capacity: usize) {
         for (other, list) in self.free.iter_mut().filter(|(other, _)| **other != capacity) {
             while self.free_bytes + capacity > limits::POOL_BYTES
@@ -168,7 +168,7 @@ impl Pool {
     }
 }
 
-/// Whole sectors; of larger ones only four sizes between a power of two and the next, so that they fit again.
+/// Whole sectors. Larger capacities have only four sizes between two powers of two, so that buffers are reusable.
 fn capacity(len: usize) -> usize {
     let sectors = len.max(1).next_multiple_of(SECTOR_BYTES);
     let step = (1 << sectors.ilog2()) / 4;

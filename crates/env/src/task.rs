@@ -12,9 +12,9 @@ use crate::{Elapsed, sync::oneshot};
 
 /// A future behind a pointer.
 ///
-/// What an `async fn` does is compiled by the crate that awaits it, and again by each other one that does; what returns
-/// this is compiled once, where it stands. So what other crates call and is long, or called with many types, returns
-/// it; the allocation is nothing beside a request or an open.
+/// An `async fn` is compiled by each crate that awaits it. A function that returns this type is compiled once, in its
+/// own crate. So functions that other crates call, and that are long or called with many types, return it. The
+/// allocation costs little compared with a request or an open.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A started task. Await it for its value; `None` if it was aborted or its node was killed.
@@ -38,8 +38,8 @@ impl<T> Future for Task<T> {
 }
 
 pin_project! {
-    /// A future whose value goes to who waits for it. Not an async block, which would hold the future twice: as it was
-    /// given, and as it is awaited. (Nor is [`Timed`].)
+    /// A future that sends its value to a waiting task. An async block would hold the future twice: as it was passed,
+    /// and as it is awaited. ([`Timed`] is none for the same reason.)
     pub(crate) struct Told<F: Future> {
         #[pin]
         future: F,
@@ -65,7 +65,7 @@ impl<F: Future> Future for Told<F> {
 }
 
 pin_project! {
-    /// A future, or the end of the time it was given.
+    /// A future with a timeout.
     pub(crate) struct Timed<F, S> {
         #[pin]
         pub(crate) future: F,

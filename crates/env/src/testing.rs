@@ -1,4 +1,4 @@
-//! Helpers for tests: one body, both halves.
+//! Helpers for tests that run one body in both halves.
 
 use std::{
     future::Future,
@@ -19,13 +19,13 @@ where
     sim.block_on(body(env));
 }
 
-/// An empty directory for one test; reads as its path. In the real half it is removed when dropped.
+/// An empty directory for one test; dereferences to its path. In the real half it is removed when dropped.
 pub struct ScratchDir {
     path: String,
     real: bool,
 }
 
-/// An empty directory for one test: in the system's directory for temporary files in the real half, a name in the
+/// An empty directory for one test: in the system's directory for temporary files in the real half, only a name in the
 /// simulated one. The environment variable `TMPDIR` moves it.
 pub fn scratch_dir(env: &Env) -> ScratchDir {
     static NUMBER: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! What no target can tell alone: files whose objects' OSTs are gone, objects whose files are.
+//! Checks that need several targets: files whose layouts refer to missing OSTs, and objects without files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,27 +11,28 @@ use crate::{
     rows::space,
 };
 
-/// How a cluster's reports are compared.
+/// Options for the comparison of reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterOptions {
-    /// What had ended before.
+    /// What had ended before the targets were examined.
     pub quiet: Quiet,
 }
 
-/// How quiet a cluster was when its targets were looked at: what an object without a file is.
+/// How quiet the cluster was when its targets were examined. It decides what an object without a file means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quiet {
-    /// Servers died: it may be one whose create they lost, and get from its client.
+    /// Servers crashed: the object may belong to a create that they lost and will get from its client again.
     #[default]
     No,
-    /// All servers were stopped cleanly. Of a client that was lost within the last half minute the MDT has not yet looked through
-    /// the sequences: it does when it runs again. Under a sequence that is nobody's an object is a leak.
+    /// All servers were stopped cleanly. For a client that was lost within the last half minute the MDT has not
+    /// collected the sequences yet; it does so when it runs again. An object in a sequence that is not leased is a
+    /// leak.
     Servers,
-    /// Everybody's sequences were given up, too: it is a leak.
+    /// All sequences were returned, too: the object is a leak.
     All,
 }
 
-/// Compares the reports of a cluster's targets. What each target's own report says is not repeated.
+/// Compares the reports of a cluster's targets. It does not repeat the findings of these reports.
 pub fn check_cluster(reports: &[Report], options: ClusterOptions) -> Report {
     let mut findings = Findings::default();
     check_identities(reports, &mut findings);
@@ -54,7 +55,7 @@ pub fn check_cluster(reports: &[Report], options: ClusterOptions) -> Report {
     } else {
         report.incomplete = !osts.is_empty();
     }
-    // Nobody knows which objects an OST has of which a part could not be read.
+    // If part of an OST could not be read, its list of objects is not complete.
     report.incomplete |= !whole(TargetKind::Ost);
     report.take(findings);
     report
@@ -117,8 +118,8 @@ fn check_layouts(mdts: &[&MdtInventory], osts: &BTreeMap<u32, &[Fid]>, findings:
     }
 }
 
-/// A file without holes that nobody can write to has all the bytes of its size. An OST that lacks some lost them together with their
-/// writer, or is older than the MDT.
+/// A file without holes that no client can write to has all the bytes of its size. An OST that lacks some lost them
+/// together with their writer, or its state is older than the MDT's.
 fn check_sizes(mdt: &MdtInventory, report: &Report, findings: &mut Findings) {
     let Some((_, _, target)) = report.identity else { return };
     let there = |fid: &Fid| {
@@ -141,7 +142,7 @@ fn check_sizes(mdt: &MdtInventory, report: &Report, findings: &mut Findings) {
     }
 }
 
-/// Of a target that lacks bytes of so many files.
+/// The finding for a target that lacks bytes of this many files.
 pub(crate) fn lacks(target: TargetId, files: u64) -> Finding {
     let words = format!(
         "{target} lacks bytes of {files} files without holes: it lost power together with their writers, or it is an older copy of \

@@ -1,4 +1,4 @@
-//! Why fsck could not do its work. What is wrong with a target is a [`crate::Finding`], not an error.
+//! Errors of fsck itself. Damage of a target is a [`crate::Finding`], not an error.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use forebay_env::{EnvError, EnvErrorKind};
 pub enum FsckErrorKind {
     /// There is no target in the directory.
     NoTarget,
-    /// A process serves the target: stop it first.
+    /// A process serves the target. Stop it first.
     InUse,
-    /// Written by another version of Forebay: use that one.
+    /// Another version of Forebay wrote the target. Use that version.
     Unsupported,
-    /// The damage found is beyond what repair does yet.
+    /// Repair cannot handle the damage yet.
     CannotRepair,
-    /// A file or device cannot be used.
+    /// A file or device is unusable.
     Io,
 }
 
-/// An operational error: the words say what to do.
+/// An operational error. Its message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsckError {
     /// What a program can do about it.

@@ -1,4 +1,4 @@
-//! Findings: what is wrong, where, how bad, what to do.
+//! Findings: what is wrong, where, how severe it is, and what to do.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,19 +10,19 @@ use crate::{
     rows::{mdt, space},
 };
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// As it should be, and worth knowing: the traces of a crash, work that the servers finish by themselves.
+    /// Normal but notable: the traces of a crash, or work that the servers complete automatically.
     Info,
-    /// Wrong, but no data or name is in danger.
+    /// Wrong, but no data or name is at risk.
     Warning,
     /// Damage.
     Error,
 }
 
 impl Severity {
-    /// In lower case.
+    /// The severity in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -42,7 +42,7 @@ macro_rules! kinds {
             /// Every kind.
             pub const ALL: &[Kind] = &[$(Self::$kind,)*];
 
-            /// Its stable name.
+            /// The stable name of the kind.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
@@ -58,107 +58,107 @@ macro_rules! kinds {
 kinds! {
     /// The identity file is damaged.
     Identity = "identity", "restore DIR/identity from a copy: it is written at format and by repair only";
-    /// The directory names a device of another target, or of another size.
+    /// The directory refers to a device of another target, or of another size.
     WrongDevice = "wrong-device", "give the target its own devices: look at DIR/data.path and DIR/journal.path, and at the cabling";
     /// The data device's header is damaged.
     DeviceHeader = "device-header", "check that this is the target's device; restore its first 4096 bytes from a copy";
     /// The copies of a mirrored target differ, or one is missing.
     Mirror = "mirror", "serve the target: what is bad in one copy is mended when it is read, and a copy that was left behind is filled; `forebay mirror` tells how to replace one";
-    /// The device cannot read a place.
+    /// The device cannot read some bytes.
     Unreadable = "unreadable", "replace the device; what lies there is lost unless it is redundant";
-    /// The journal is not there, or nothing is left of its anchors.
+    /// The journal is missing, or none of its anchors is left.
     JournalLost = "journal-lost", "if its device is away, bring it back. Only if it is lost for good: `forebay fsck --repair` with this directory and the MDT's (or that of the whole cluster) makes a new one from what the slabs hold, with --journal PATH in another place";
-    /// What a rebuilt journal cannot vouch for.
+    /// Something that a rebuilt journal cannot guarantee.
     MayBeMissing = "may-be-missing", "nothing more can be found here: compare the file with what wrote it";
-    /// The journal's anchors do not belong to the target as it is.
+    /// The journal's anchors do not match the target.
     Anchor = "anchor", "do not serve the target: bring back the journal that belongs to it. Only if that is lost for good: take this one away, then see journal-lost";
-    /// The other anchor is damaged, which a crash may do.
+    /// The second anchor is damaged, which a crash may cause.
     SpareAnchor = "spare-anchor", "nothing: the next checkpoint writes it anew";
-    /// A record of the journal that was durable is gone.
+    /// A durable record of the journal is gone.
     Journal = "journal", "do not serve the target: committed changes are damaged. Bring back an older state of journal and data together; or take the damaged journal away, then see journal-lost";
-    /// The journal ends in a torn record, which a crash may do.
+    /// The journal ends in a torn record, which a crash may cause.
     TornTail = "torn-tail", "nothing: what was not durable is dropped when the target starts";
-    /// A transaction in the journal cannot be understood.
+    /// A transaction in the journal cannot be decoded.
     Payload = "journal-payload", "do not serve the target; report this: the record's sum is right";
-    /// The checkpoint's list of slabs is damaged or wrong.
+    /// The checkpoint's slab snapshot is damaged or wrong.
     Snapshot = "slab-snapshot", "do not serve the target; `forebay fsck --repair` cannot rebuild it yet";
-    /// What the checkpoint counts in a slab is not what lives there.
+    /// The checkpoint's live bytes of a slab are wrong.
     SlabCount = "slab-count", "report this: space is miscounted, no data is in danger by itself";
-    /// A slab that is listed as free holds something.
+    /// A slab that is listed as free has live data.
     FreeSlab = "free-slab", "do not serve the target: what lives there would be overwritten";
     /// A page of the table is damaged.
     Page = "page", "restore the target from redundant copies: the rows of this page are lost";
-    /// A page is listed in the wrong place, twice, or holds others' keys.
+    /// A page is listed at the wrong position or twice, or holds keys of another page.
     PageOrder = "page-order", "do not serve the target; report this";
-    /// A slab's header is damaged although something lives in the slab.
+    /// The header of a slab with live data is damaged.
     SlabHeader = "slab-header", "the data itself may be whole: copy the files that lie there, then remove them";
     /// Two slabs have the same epoch.
     SlabEpoch = "slab-epoch", "do not serve the target; report this";
-    /// A run's header is damaged, nothing that is needed lies in the run; a crash may do that.
+    /// The header of a run without live data is damaged, which a crash may cause.
     TornRun = "torn-run", "nothing, if the target crashed: nothing that lives lies there";
-    /// An extent cannot be understood.
+    /// An extent cannot be decoded.
     Extent = "extent", "do not serve the target; report this";
     /// Two extents of an object overlap.
     ExtentOverlap = "extent-overlap", "do not serve the target; report this";
-    /// An extent points where it cannot.
+    /// An extent points to an impossible location.
     ExtentPlace = "extent-place", "the bytes are lost unless they are redundant: copy the rest of the file, then remove it";
-    /// Bytes that a repair could not find: whoever reads them gets an error.
+    /// Bytes that a repair could not find: reads of them fail.
     LostBytes = "lost-bytes", "copy the rest of the file and remove it, or write these bytes anew, or cut the file before them";
-    /// What the index says of some bytes is not what their run says.
+    /// An extent and its run do not agree.
     Mismatch = "extent-run-mismatch", "the run was lost or overwritten: copy the rest of the file, then remove it";
     /// File data does not match its sum.
     Data = "data", "the bytes are lost unless they are redundant: copy the rest of the file, then remove it";
-    /// Two things live in the same bytes of the device.
+    /// Two live items share bytes of the device.
     SharedBytes = "shared-bytes", "do not serve the target; report this";
     /// A row of an unknown kind.
     UnknownRow = "unknown-row", "use the release that wrote the target; else report this";
-    /// A row cannot be understood.
+    /// A row cannot be decoded.
     Row = "row", "do not serve the target; report this";
-    /// A number is above the highest one the target knows.
+    /// A number is above the highest one that the target knows.
     Ahead = "ahead-of-transno", "do not serve the target: the number would be given again; report this";
-    /// A reply without its session.
+    /// A reply of a session that does not exist.
     Reply = "reply-without-session", "nothing: it is never asked for";
     /// An object is shorter than its extents.
     ObjectSize = "object-size", "report this: bytes beyond the object's end cannot be read";
-    /// Extents without an object.
+    /// Extents whose object does not exist.
     ObjectMissing = "extents-without-object", "`forebay fsck --repair --remove-leaks` frees the space";
     /// A name points to nothing.
     DanglingName = "dangling-name", "remove the name";
     /// An inode has no name.
     LostInode = "lost-inode", "the inode cannot be reached; repair cannot give it a name yet";
-    /// An inode counts other names than it has.
+    /// An inode's link count is wrong.
     LinkCount = "link-count", "`forebay fsck --repair` sets it right";
-    /// A directory counts other names than are in it.
+    /// A directory's entry count is wrong.
     EntryCount = "entry-count", "`forebay fsck --repair` sets it right";
-    /// A directory's parent is not the directory that names it.
+    /// A directory's parent is not the directory that has its name.
     ParentLink = "parent-link", "report this: rename walks a wrong way up";
-    /// A directory is named twice, or in a ring.
+    /// A directory has two names, or is part of a cycle.
     Tree = "directory-tree", "report this: the tree has a ring or a second way";
-    /// A name is not where its hash puts it, or cannot be one.
+    /// A name is not where its hash belongs, or is not a valid name.
     NamePlace = "name-place", "the name cannot be looked up: report this";
-    /// A name tells another type than its inode.
+    /// A name has another file type than its inode.
     NameType = "name-type", "report this: readdir shows a wrong type";
-    /// Extended attributes do not agree with their list.
+    /// An inode's extended attributes do not match its flag.
     Xattr = "xattr", "set or remove the file's extended attributes anew";
-    /// The bytes of a small file are not what its inode says.
+    /// The inline bytes of a file do not match its inode.
     Bytes = "inline-bytes", "write the file anew, or remove it";
-    /// An inode without names and its orphan row do not agree.
+    /// An inode without names and its orphan row do not match.
     Orphan = "orphan", "`forebay fsck --repair` sets it right";
-    /// A handle of a file that is gone, or of a session that is.
+    /// A handle of a file or session that is gone.
     Handle = "handle", "nothing: it ends when the target starts";
-    /// A file that exists is to be destroyed.
+    /// A file that exists is in the destroy log.
     Destroy = "destroy-of-living-file", "do not serve the target: its data would be removed; report this";
-    /// A truncate under way does not fit its file.
+    /// A truncate in progress does not match its file.
     Truncate = "truncate", "report this";
     /// A counter is wrong.
     Counter = "counter", "`forebay fsck --repair` sets it right";
-    /// Targets of different clusters, or two of one name.
+    /// Targets of different clusters, or two targets of one name.
     Cluster = "cluster", "check each cluster's targets by themselves, each target once";
-    /// A layout names an OST that is not there.
+    /// A layout refers to an OST that is missing.
     UnknownOst = "unknown-ost", "check all targets of the cluster together; else the files that lie there are lost";
-    /// An object that no file has.
+    /// An object that belongs to no file.
     LeakedObject = "leaked-object", "nothing while the cluster runs: it is collected; else remove it on its OST by repair";
-    /// An object on an OST that its file's layout does not name.
+    /// An object on an OST that its file's layout does not use.
     StrayObject = "stray-object", "report this: the object's bytes cannot be reached";
 }
 
@@ -171,20 +171,20 @@ impl fmt::Display for Kind {
 /// One of a target's two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Slabs.
+    /// The device with the slabs.
     Data,
-    /// Journal.
+    /// The journal.
     Journal,
 }
 
-/// Where something is wrong.
+/// Where a finding is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The target as a whole.
+    /// The whole target.
     Target,
     /// The identity file.
     Identity,
-    /// Bytes of a device.
+    /// An offset on a device.
     Device(Device, u64),
     /// A row of the table, by its key.
     Row(Vec<u8>),
@@ -196,7 +196,7 @@ impl Place {
         Self::Row(key.to_vec())
     }
 
-    /// The device offset, if it is one.
+    /// The device offset, for a place on a device.
     pub fn offset(&self) -> Option<u64> {
         if let Self::Device(_, offset) = self { Some(*offset) } else { None }
     }
@@ -214,7 +214,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A row's key in words, and in hexadecimal.
+/// Describes a row's key, with its hexadecimal form.
 fn name_row(key: &[u8]) -> String {
     let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     let fid = key.get(1..).and_then(Fid::from_key);
@@ -245,47 +245,47 @@ fn name_row(key: &[u8]) -> String {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad.
+    /// How severe it is.
     pub severity: Severity,
     /// What is wrong.
     pub kind: Kind,
-    /// Which target, once it is known.
+    /// The target, once it is known.
     pub target: String,
     /// Where.
     pub place: Place,
-    /// In words.
+    /// The finding in words.
     pub what: String,
-    /// What should be there, where that can be said.
+    /// What should be there, if known.
     pub expected: String,
     /// What is there.
     pub got: String,
-    /// Repair has set it right.
+    /// True if repair has fixed it.
     pub repaired: bool,
 }
 
 impl Finding {
-    /// A finding without values.
+    /// A finding without expected and actual values.
     pub fn new(severity: Severity, kind: Kind, place: Place, what: impl Into<String>) -> Self {
         let (expected, got) = (String::new(), String::new());
         Self { severity, kind, target: String::new(), place, what: what.into(), expected, got, repaired: false }
     }
 
-    /// Damage.
+    /// A finding of severity `Error`: damage.
     pub fn error(kind: Kind, place: Place, what: impl Into<String>) -> Self {
         Self::new(Severity::Error, kind, place, what)
     }
 
-    /// Wrong, but not dangerous.
+    /// A finding of severity `Warning`: wrong, but not dangerous.
     pub fn warning(kind: Kind, place: Place, what: impl Into<String>) -> Self {
         Self::new(Severity::Warning, kind, place, what)
     }
 
-    /// Worth knowing.
+    /// A finding of severity `Info`: notable.
     pub fn info(kind: Kind, place: Place, what: impl Into<String>) -> Self {
         Self::new(Severity::Info, kind, place, what)
     }
 
-    /// With what should be there and what is.
+    /// Adds what should be there and what is.
     pub fn with(mut self, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
         (self.expected, self.got) = (expected.to_string(), got.to_string());
         self
@@ -322,7 +322,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings as they come: all counted, the first of each kind kept.
+/// Collects findings: all are counted, the first ones of each kind are listed.
 #[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) list: Vec<Finding>,
@@ -334,7 +334,7 @@ impl Findings {
     pub(crate) fn add(&mut self, finding: Finding) {
         *self.counts.entry((finding.kind, finding.severity)).or_default() += 1;
         let kept = self.kept.entry(finding.kind).or_default();
-        // Of what may be missing the list is all there is.
+        // The list of what may be missing is complete.
         if *kept < limits::FINDINGS_OF_A_KIND || finding.kind == Kind::MayBeMissing {
             *kept += 1;
             self.list.push(finding);

@@ -1,8 +1,8 @@
-//! The two copies of a mirrored target: which of them count, and what differs between them.
+//! The two copies of a mirrored target: which of them are current, and how they differ.
 //!
-//! Each copy is looked at by itself, as any target is; damage that only one has is no damage of the target.
+//! Each copy is checked separately, like any target. Damage of only one copy is not damage of the target.
 //!
-//! Invariant: what repair writes goes to every copy that counts, or the target would be mended in one of them.
+//! Invariant: a repair writes to every current copy; otherwise only one of them would be repaired.
 
 use forebay_env::{Disk, Env, EnvErrorKind, FileLock, OpenDisk};
 
@@ -18,10 +18,10 @@ use crate::{
     media::{Media, join, part_path, resolve_journal, take_lock},
 };
 
-/// Where one copy of a part should lie.
+/// The location of one copy of a part.
 struct Spot {
     path: String,
-    /// What it is, or why it is none.
+    /// The copy with its label, or why there is none.
     found: Result<(Disk, Label), String>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Halves {
 }
 
 impl Halves {
-    /// Opens what is there; takes the locks of both directories.
+    /// Opens the existing copies and takes the locks of both directories.
     pub(crate) async fn open(env: &Env, dir: &str, writable: bool, identity: &Identity) -> FsckResult<Self> {
         let mut locks = Vec::from_iter(take_lock(env, dir, writable)?);
         let other = match env.read_file(&join(dir, "mirror.path")) {
@@ -47,7 +47,7 @@ impl Halves {
         match take_lock(env, &other, writable) {
             Ok(lock) => locks.extend(lock),
             Err(error) if error.kind == FsckErrorKind::InUse => return Err(error),
-            // It is not there: neither are its copies.
+            // The directory is missing, and so are its copies.
             Err(_) => {}
         }
         let dirs = [dir.to_owned(), other];
@@ -64,7 +64,7 @@ impl Halves {
         Ok(Self { data, journal, dirs, locks })
     }
 
-    /// What to look at: one view, or two that differ in at least one device. None if there is nothing to look at.
+    /// The views to check: one, or two that differ in at least one device. Empty if nothing can be checked.
     pub(crate) fn views(&self) -> Vec<Media> {
         let (data, journal) = (current(&self.data), current(&self.journal));
         let count = if data.is_empty() || journal.is_empty() { 0 } else { data.len().max(journal.len()) };
@@ -77,12 +77,12 @@ impl Halves {
         (0..count).filter_map(view).collect()
     }
 
-    /// The locks, for whoever goes on with the devices.
+    /// The locks, for the caller that continues with the devices.
     pub(crate) fn into_locks(self) -> Vec<FileLock> {
         self.locks
     }
 
-    /// What is to be said of the copies as such.
+    /// Adds the findings about the copies themselves.
     pub(crate) fn findings(&self, findings: &mut Findings) {
         for (device, spots) in [(Device::Data, &self.data), (Device::Journal, &self.journal)] {
             let place = || Place::Device(device, 0);
@@ -121,12 +121,12 @@ fn went_apart(spots: &[Spot; 2]) -> bool {
     spots.iter().all(alone)
 }
 
-/// The copies that hold everything, as far as their labels can say. Of two that went apart the first.
+/// The current copies according to their labels. If the copies diverged, only the first.
 fn current(spots: &[Spot; 2]) -> Vec<usize> {
     let label = |which: usize| spots[which].found.as_ref().ok().map(|(_, label)| *label);
     let holds_all = |which: usize| label(which).is_some_and(|label| label.standing == Standing::Member);
     let behind = |which: usize| match (label(which), label(1 - which)) {
-        // The later one went on without it, or took its place.
+        // The later one continued without this one, or replaced it.
         (Some(own), Some(other)) => other.standing == Standing::Member && other.epoch > own.epoch,
         _ => false,
     };
@@ -164,7 +164,7 @@ async fn look(
     }
 }
 
-/// One report of two views: damage that only one copy has is a warning.
+/// Merges the reports of two views: damage that only one copy has becomes a warning.
 pub(crate) fn together(mut views: Vec<Examined>, findings: &mut Findings) -> Option<Examined> {
     let errors = |examined: &Examined| examined.report.count(Severity::Error);
     if views.len() < 2 {
@@ -199,7 +199,7 @@ fn compare_ends(main: &Examined, other: &Examined, findings: &mut Findings) {
         "the copies end in different places: anchor {} and lsn {:#x}, anchor {} and lsn {:#x}",
         a.anchor.seq, a.cut.lsn, b.anchor.seq, b.cut.lsn
     );
-    // Of a crash while the last record of a clean stop was written one copy may tell.
+    // After a crash during the last record of a clean stop only one copy may have that record.
     let severity = if main.report.clean_stop && other.report.clean_stop { Severity::Error } else { Severity::Info };
     findings.add(Finding::new(severity, Kind::Mirror, Place::Device(Device::Journal, 0), words));
 }

@@ -1,6 +1,6 @@
-//! The journal by the rules of `docs/format.md`, "Reading a journal": anchor, scan, chain, verdict, redo.
+//! Reads the journal by the rules of `docs/format.md`, "Reading a journal": anchor, scan, chain, verdict, redo.
 //!
-//! Invariant: whatever the bytes are, what is found is told as findings; the chain is followed as far as it goes.
+//! Invariant: any bytes give findings, never a failure. The chain is followed as far as it goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,25 +20,25 @@ use crate::{
     media::Media,
 };
 
-/// Rows as redo leaves them; none: deleted.
+/// Rows after redo; `None`: deleted.
 pub(crate) type Overlay = BTreeMap<Vec<u8>, Option<Bytes>>;
 
-/// What a journal says.
+/// The contents of a journal.
 pub(crate) struct JournalView {
     pub(crate) anchor: Anchor,
-    /// Where it goes on.
+    /// Where the journal continues.
     pub(crate) cut: Checkpoint,
-    /// The highest incarnation that it names.
+    /// The highest incarnation in it.
     pub(crate) highest_incarnation: Incarnation,
     pub(crate) overlay: Overlay,
-    /// Highest transno that redo contains.
+    /// Highest transno in the redo.
     pub(crate) transno: Transno,
     pub(crate) clean: bool,
     pub(crate) records: u64,
     pub(crate) transactions: u64,
 }
 
-/// A journal's intact records and what was wrong with others.
+/// A journal's intact records, and the errors of others.
 #[derive(Default)]
 struct Scan {
     intact: BTreeMap<u64, Record>,
@@ -46,8 +46,8 @@ struct Scan {
     unreadable: BTreeSet<u64>,
 }
 
-/// Reads the journal. `named`: the highest durable lsn that run headers of this generation name. None: there is no anchor
-/// to begin with, which is among the findings.
+/// Reads the journal. `named`: the highest durable lsn in run headers of this generation. `None`: there is no usable
+/// anchor, which is among the findings.
 pub(crate) async fn read(
     media: &Media,
     identity: &Identity,
@@ -111,7 +111,7 @@ fn record_bytes_max(ring_bytes: u64) -> u64 {
     limits::RECORD_BYTES.min(ring_bytes / 4 / limits::SECTOR * limits::SECTOR)
 }
 
-/// Every sector of the ring in turn, passing over the inside of intact records.
+/// Scans every sector of the ring in order, but skips the inside of intact records.
 async fn scan_ring(media: &Media, owner: &Owner, ring_bytes: u64) -> FsckResult<Scan> {
     let mut scan = Scan::default();
     let mut at = 0;
@@ -137,7 +137,7 @@ fn look(owner: &Owner, ring_bytes: u64, window: &Bytes, from: u64, window_at: u6
     record::decode(owner, record_bytes_max(ring_bytes), &window[from as usize..], to_end)
 }
 
-/// Notes what was found; returns how many bytes it explains.
+/// Records what was found, and returns how many bytes it accounts for.
 fn take(scan: &mut Scan, found: Found, at: u64, ring_bytes: u64) -> FsckResult<u64> {
     match found {
         Found::Record(record) if record.lsn % ring_bytes == at => {
@@ -163,7 +163,7 @@ async fn read_window(media: &Media, at: u64, bytes: u64, ring_bytes: u64, scan: 
     Ok((at, window))
 }
 
-/// The records that follow one another from the checkpoint.
+/// The consecutive records from the checkpoint on.
 struct Chain {
     redo: Vec<Record>,
     cut: Checkpoint,
@@ -328,7 +328,7 @@ async fn redo(
     Ok(())
 }
 
-/// Applies a payload; none if it cannot be understood, and then nothing is applied.
+/// Applies a payload. `None` if it cannot be decoded; then nothing is applied.
 fn apply(payload: &Bytes, overlay: &mut Overlay) -> Option<Transno> {
     let mut highest = Transno(0);
     for step in payload::decode(payload).ok()? {

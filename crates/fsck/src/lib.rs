@@ -1,12 +1,14 @@
-//! The checker: reads a target's bytes by `docs/format.md` and `docs/format-mdt.md`, and tells what is wrong with them.
+//! The checker: reads a target's bytes according to `docs/format.md` and `docs/format-mdt.md`, and reports what is
+//! wrong with them.
 //!
-//! It shares no code with the store: decoders, recovery and rules are written a second time, so that one is a check of the
-//! other. [`check`] looks at one target (from its directory, read-only), [`check_cluster`] compares several, [`repair`] mends
-//! what can be mended safely, and makes a lost journal anew.
+//! It shares no code with the store. Decoders, recovery and rules are written a second time, so that each
+//! implementation checks the other. [`check`] examines one target (by its directory, read-only). [`check_cluster`]
+//! compares several. [`repair`] repairs what is safe to repair, and rebuilds a lost journal.
 //!
-//! Invariant: nothing on disk makes it panic, or take memory or time without bound; damage is a [`Finding`].
-//! Invariant: what it checks is what recovery would have: the last checkpoint and the journal's redo.
-//! Not here: rebuilding a table from the slabs (to come).
+//! Invariant: nothing on disk makes it panic, or use unbounded memory or time. Damage is a [`Finding`].
+//! Invariant: it checks the state that recovery would produce: the last checkpoint and the journal's redo.
+//! Not here: rebuilding a damaged table from the slabs (to come). Only an OST that lost its journal is rebuilt from its
+//! slabs.
 
 mod check;
 mod cluster;
@@ -32,12 +34,13 @@ pub use finding::{Device, Finding, Kind, Place, Severity};
 pub use repair::{RepairOptions, repair};
 pub use report::{Inventory, MdtInventory, Report, Stats, exit};
 
-/// How much is checked.
+/// What to check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
-    /// Read all live file data and compare it with its sums.
+    /// Read all live file data and verify its checksums.
     pub verify_data: bool,
-    /// Check what rows mean. Off: only the store beneath them (for stores that hold rows of no server).
+    /// Check the contents of rows. If false, check only the store beneath them, for stores whose rows belong to no
+    /// server.
     pub rows: bool,
 }
 
@@ -49,7 +52,7 @@ impl Default for CheckOptions {
 
 /// Checks the target in `dir`, without writing to its devices (it takes the target's lock file).
 ///
-/// Errors: `NoTarget`, `InUse` while it is served, `Unsupported`, `Io`. Damage is no error: it is in the report.
+/// Errors: `NoTarget`, `InUse` while it is served, `Unsupported`, `Io`. Damage is not an error: it is in the report.
 pub fn check<'a>(env: &'a Env, dir: &'a str, options: CheckOptions) -> Boxed<'a, FsckResult<Report>> {
     Box::pin(async move { Ok(check::examine(env, dir, &options, false).await?.report) })
 }

@@ -15,15 +15,15 @@ use crate::{
 pub(crate) struct Media {
     data: Disk,
     journal: Disk,
-    /// All copies of the journal that count: what is written goes to each.
+    /// All current copies of the journal: repair writes to each of them.
     journals: Vec<Disk>,
     locks: Vec<FileLock>,
 }
 
-/// Why a place could not be read; the rest of the device may be well.
+/// The bytes, or why they cannot be read. The rest of the device may be readable.
 pub(crate) type Read = Result<Bytes, String>;
 
-/// Joins a directory and a file's name.
+/// Joins a directory and a file name.
 pub(crate) fn join(dir: &str, name: &str) -> String {
     format!("{}/{name}", dir.trim_end_matches('/'))
 }
@@ -39,7 +39,7 @@ pub(crate) fn read_identity(env: &Env, dir: &str) -> FsckResult<Vec<u8>> {
     })
 }
 
-/// Where a part of the target lies: in the directory, or where `PART.path` says.
+/// The path of a part of the target: in the directory, or as the file `PART.path` says.
 pub(crate) fn part_path(env: &Env, dir: &str, part: &str) -> String {
     match env.read_file(&join(dir, &format!("{part}.path"))) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).trim_end().to_owned(),
@@ -47,7 +47,7 @@ pub(crate) fn part_path(env: &Env, dir: &str, part: &str) -> String {
     }
 }
 
-/// The target's lock; none where nobody can serve it anyway.
+/// Takes the target's lock. `None` if nobody can serve the target anyway.
 pub(crate) fn take_lock(env: &Env, dir: &str, writable: bool) -> FsckResult<Option<FileLock>> {
     match env.lock_file(&join(dir, "lock")) {
         Ok(lock) => Ok(Some(lock)),
@@ -61,10 +61,10 @@ pub(crate) fn take_lock(env: &Env, dir: &str, writable: bool) -> FsckResult<Opti
     }
 }
 
-/// How to open the journal of `target` at `path`: its slot, if that is a device which targets share.
+/// How to open the journal of `target` at `path`: only its slot, if targets share that device.
 pub(crate) async fn resolve_journal(env: &Env, path: &str, target: Uuid, options: OpenDisk) -> FsckResult<OpenDisk> {
     let read_only = OpenDisk { read_only: true, ..OpenDisk::default() };
-    // Why it cannot be opened or read is told by whoever opens it.
+    // The caller opens the device again and reports the error.
     let Ok(disk) = env.open_disk(path, read_only).await else { return Ok(options) };
     let mut sectors = Vec::new();
     for at in [0, SECTOR] {
@@ -92,7 +92,7 @@ pub(crate) async fn resolve_journal(env: &Env, path: &str, target: Uuid, options
 }
 
 impl Media {
-    /// Opens the devices; takes the target's lock, so that nobody serves it meanwhile.
+    /// Opens the devices and takes the target's lock, so that nobody serves it meanwhile.
     pub(crate) async fn open(env: &Env, dir: &str, target: Uuid, writable: bool) -> FsckResult<Self> {
         let locks = Vec::from_iter(take_lock(env, dir, writable)?);
         let open = async |part: &str| {
@@ -109,17 +109,17 @@ impl Media {
         Ok(Self { data, journals: vec![journal.clone()], journal, locks })
     }
 
-    /// Of devices that are open; all of `journals` count.
+    /// The media of open devices. All of `journals` are current.
     pub(crate) fn of_disks(data: Disk, journal: Disk, journals: Vec<Disk>) -> Self {
         Self { data, journal, journals, locks: Vec::new() }
     }
 
-    /// Keeps them as long as the devices.
+    /// Holds these locks as long as the devices.
     pub(crate) fn keep(&mut self, locks: Vec<FileLock>) {
         self.locks.extend(locks);
     }
 
-    /// Where changes of the journal go.
+    /// The journals that a repair writes to.
     pub(crate) fn journals(&self) -> &[Disk] {
         &self.journals
     }
@@ -132,12 +132,12 @@ impl Media {
         }
     }
 
-    /// Bytes of a device.
+    /// Size of a device.
     pub(crate) fn bytes(&self, device: Device) -> u64 {
         self.disk(device).info().bytes
     }
 
-    /// Bytes of any alignment.
+    /// Reads bytes at any alignment.
     pub(crate) async fn read(&self, device: Device, offset: u64, length: u64) -> FsckResult<Read> {
         let end = offset.checked_add(length).filter(|end| *end <= self.bytes(device));
         let Some(end) = end else { return Ok(Err("it lies beyond the device's end".into())) };
@@ -155,7 +155,7 @@ impl Media {
         }
     }
 
-    /// Whole sectors; those that cannot be read come as zeros, and their offsets beside them.
+    /// Reads whole sectors. Unreadable sectors are returned as zeros, with a list of their offsets.
     pub(crate) async fn read_around(&self, device: Device, offset: u64, length: u64) -> FsckResult<(Bytes, Vec<u64>)> {
         if let Ok(bytes) = self.read(device, offset, length).await? {
             return Ok((bytes, Vec::new()));

@@ -1,14 +1,14 @@
-//! Mends what can be mended safely: counters, numbers of names, orphan rows; leaks on request.
+//! Repairs what is safe to repair: counters, link and entry counts, orphan rows; leaks on request.
 //!
-//! How: the journal's redo and the changes are written as transactions of the *next generation*, behind everything that the
-//! journal holds; then an anchor of that generation over the older of the two; then the identity that names it. Sessions
-//! of the generation before are void from then on (DESIGN 5.7).
+//! It writes the journal's redo and the changes as transactions of the *next generation*, behind everything in the
+//! journal. Then it writes an anchor of that generation over the older anchor, and then the identity with the new
+//! generation. Sessions of the previous generation are void from then on (DESIGN 5.7).
 //!
-//! Invariant: until the identity is replaced, which is one step, the target is what it was; so a repair that is cut off
-//! anywhere can begin again. No byte that the old generation needs is written: what goes over its older anchor is not
-//! needed while the newer one is intact, which is a condition of repair.
+//! Invariant: the target stays as it was until the identity is replaced, which is one step. So an interrupted repair
+//! can start again at any point. No byte that the old generation needs is overwritten: its older anchor is not needed
+//! while the newer one is intact, which repair requires.
 //! Invariant: nothing is dropped that a report did not name.
-//! Not here: damage that cannot be mended from the table alone; that is refused, in words.
+//! Not here: damage that cannot be repaired from the table alone. It is refused with a message.
 
 use std::collections::BTreeMap;
 
@@ -35,18 +35,19 @@ use crate::{
     table::{Source, Walk},
 };
 
-/// What is mended beside the usual.
+/// Options of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct RepairOptions {
-    /// How it is checked.
+    /// Options of the check before it.
     pub check: CheckOptions,
-    /// Free extents that belong to no object. Their bytes are gone afterwards.
+    /// Free extents that belong to no object. Their bytes are lost then.
     pub remove_leaks: bool,
-    /// Directory of the cluster's MDT, which an OST that lost its journal is rebuilt with.
+    /// Directory of the cluster's MDT. It is needed to rebuild an OST that lost its journal.
     pub mdt: Option<String>,
 }
 
-/// Kinds of errors that say that the table, or what it rests on, cannot be trusted: nothing is changed on top of these.
+/// Kinds of errors after which the table, or what it is built on, cannot be trusted. Repair changes nothing on top of
+/// these.
 const FOUNDATIONS: &[Kind] = &[
     Kind::Identity,
     Kind::WrongDevice,
@@ -64,9 +65,10 @@ const FOUNDATIONS: &[Kind] = &[
     Kind::UnknownRow,
 ];
 
-/// Checks the target in `dir` and mends what can be mended; the report tells what was.
+/// Checks the target in `dir` and repairs what it can. The report says what was repaired.
 ///
-/// Errors: as [`crate::check`], and `CannotRepair` if the damage lies deeper than repair reaches yet: nothing was changed.
+/// Errors: as for [`crate::check`], and `CannotRepair` if the damage is deeper than repair can handle yet; then nothing
+/// was changed.
 pub fn repair<'a>(env: &'a Env, dir: &'a str, options: RepairOptions) -> Boxed<'a, FsckResult<Report>> {
     Box::pin(async move {
         if let Some(lost) = rebuild::lost(env, dir).await? {
@@ -87,7 +89,7 @@ pub fn repair<'a>(env: &'a Env, dir: &'a str, options: RepairOptions) -> Boxed<'
         let plan = Plan::new(&identity, &slabs, &journal, &edits)?;
         plan.write(&media).await?;
         let file = Identity::with_generation(&identity_file, plan.anchor.generation);
-        // Of two copies each directory names the generation; the higher one counts.
+        // Each directory of a mirrored target names the generation; the higher one counts.
         if let Some(twin) = twin_dir.filter(|twin| env.read_file(&join(twin, "identity")).is_ok()) {
             env.write_file(&join(&twin, "identity"), &file)?;
         }
@@ -107,7 +109,7 @@ fn chosen(fixes: Vec<KeyedFix>, options: &RepairOptions) -> Vec<KeyedFix> {
     fixes.into_iter().filter(|(_, _, kind)| *kind != Kind::ObjectMissing || options.remove_leaks).collect()
 }
 
-/// The first finding that repair does not build on.
+/// The first finding that repair cannot build on.
 fn deep_damage(report: &Report) -> Option<&Finding> {
     report.findings.iter().find(|f| f.severity == Severity::Error && FOUNDATIONS.contains(&f.kind))
 }
@@ -129,7 +131,7 @@ pub(crate) fn refuse_deep_damage(report: &Report) -> FsckResult<()> {
     )))
 }
 
-/// The finding's row is among those mended (leaks: the extents of the object it names).
+/// True if the finding's row was repaired. For leaks: the extents of the object that the finding names.
 fn is_mended(finding: &Finding, fixes: &[KeyedFix]) -> bool {
     let crate::Place::Row(key) = &finding.place else { return false };
     fixes.iter().any(|(row, _, kind)| {
@@ -137,7 +139,7 @@ fn is_mended(finding: &Finding, fixes: &[KeyedFix]) -> bool {
     })
 }
 
-/// The changed rows: each fix applied to the row as it is.
+/// The changed rows: each fix applied to its current row.
 async fn edits(
     media: &Media,
     identity: &Identity,
@@ -160,7 +162,7 @@ async fn edits(
     let mut walk = Walk::begin(&source).await?;
     while let Some(row) = walk.next().await? {
         let Some(value) = row.live else { continue };
-        // Fixes of extents name the object: the first 17 bytes of the key.
+        // A fix for extents names the object: the first 17 bytes of the key.
         let key = if row.key.first() == Some(&1) { row.key.get(..17).unwrap_or(&row.key) } else { &row.key[..] };
         for fix in by_row.get(key).into_iter().flatten() {
             let current = edits.get(&row.key).cloned().flatten().unwrap_or_else(|| value.clone());
@@ -177,7 +179,7 @@ async fn edits(
     Ok(edits)
 }
 
-/// Bytes to be written, where, and the anchor that makes them count.
+/// The bytes to write with their offsets, and the anchor that makes them valid.
 pub(crate) struct Plan {
     /// Journal offset and bytes.
     pub(crate) records: Vec<(u64, Vec<u8>)>,
@@ -185,7 +187,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Redo and edits as one transaction of the next generation, behind all that the journal holds.
+    /// Redo and edits as one transaction of the next generation, behind everything in the journal.
     fn new(identity: &Identity, slabs: &Slabs, journal: &JournalView, edits: &Overlay) -> FsckResult<Self> {
         let old = &journal.anchor;
         let ring_bytes = old.ring_bytes;
@@ -199,7 +201,7 @@ impl Plan {
         let mut plan = Self { records: Vec::new(), anchor: old.clone() };
         let end = plan.cut(&owner, begin, seq, ring_bytes, &payload);
         let used = end.saturating_sub(old.checkpoint.lsn);
-        // The openings of coming restarts need room, too.
+        // Leave space for the incarnation records of later restarts.
         if used + ring_bytes / 16 > ring_bytes {
             return Err(cannot(format!(
                 "the journal has no room for a repair ({used} of {ring_bytes} bytes): start and stop the target once, \
@@ -210,7 +212,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Cuts the payload into records from `begin` on; returns where they end.
+    /// Splits the payload into records from `begin` on. Returns the lsn behind the last one.
     pub(crate) fn cut(&mut self, owner: &Owner, begin: Checkpoint, seq: u64, ring_bytes: u64, payload: &[u8]) -> u64 {
         let longest = limits::RECORD_BYTES.min(ring_bytes / 4 / SECTOR * SECTOR);
         let (mut at, mut prev_sum, mut rest) = (begin.lsn, begin.prev_sum, payload);

@@ -1,4 +1,4 @@
-//! What a check found, for people and for programs.
+//! The result of a check, as text and as JSON.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,22 +10,22 @@ use serde_json::{Value, json};
 
 use crate::finding::{Device, Finding, Findings, Kind, Severity};
 
-/// Exit status of `forebay fsck`, as fsck(8) has it; several targets' are or'ed.
+/// Exit status of `forebay fsck`, as for fsck(8). The statuses of several targets are or'ed.
 pub mod exit {
-    /// Nothing wrong.
+    /// Nothing is wrong.
     pub const CLEAN: i32 = 0;
     /// Something was wrong and is repaired.
     pub const REPAIRED: i32 = 1;
-    /// Something is wrong and was left.
+    /// Something is wrong and is left.
     pub const LEFT: i32 = 4;
-    /// fsck itself could not do its work.
+    /// fsck itself failed.
     pub const OPERATIONAL: i32 = 8;
 }
 
-/// What was looked at.
+/// What was examined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Slabs that were ever opened.
+    /// Slabs that have been opened at least once.
     pub slabs: u64,
     /// Runs in them.
     pub runs: u64,
@@ -39,75 +39,75 @@ pub struct Stats {
     pub rows: u64,
     /// Extents.
     pub extents: u64,
-    /// Bytes of file data they hold.
+    /// Bytes of file data in the extents.
     pub data_bytes: u64,
-    /// Bytes read and compared with their sums.
+    /// Bytes whose checksums were verified.
     pub verified_bytes: u64,
     /// Objects of an OST, inodes of an MDT.
     pub files: u64,
     /// Names of an MDT.
     pub names: u64,
-    /// Inodes without a name that somebody has open.
+    /// Inodes without a name that a session has open.
     pub orphans: u64,
     /// Passes over the table.
     pub passes: u64,
 }
 
-/// What a target knows of files, to be compared with other targets.
+/// What a target knows of files, for the comparison with other targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Inventory {
-    /// Nothing could be read.
+    /// Unreadable.
     #[default]
     Unknown,
-    /// An MDT's.
+    /// The inventory of an MDT.
     Mdt(MdtInventory),
     /// An OST's objects, ascending.
     Ost(Vec<Fid>),
 }
 
-/// An MDT's files and what is on its way.
+/// An MDT's files, and its operations in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MdtInventory {
-    /// Objects of files ascending, by the fid the OSTs know them under, and the number of each one's list of OSTs.
+    /// The object fids of files in ascending order, each with the index of its list of OSTs.
     pub files: Vec<(Fid, u32)>,
     /// Lists of OSTs.
     pub layouts: Vec<Vec<u32>>,
-    /// By OST: objects of files without holes that nobody can write to, and where each ends.
+    /// By OST: the objects of files without holes that no client can write to, with the end of each object.
     pub dense: BTreeMap<u32, Vec<(Fid, u64)>>,
-    /// Objects to be destroyed.
+    /// Objects in the destroy log.
     pub destroys: BTreeSet<(u32, Fid)>,
-    /// Leased sequences.
+    /// Leased fid sequences.
     pub leases: BTreeSet<FidSequence>,
 }
 
 impl MdtInventory {
-    /// The OSTs of the file whose objects are called `fid`.
+    /// The OSTs of the file whose objects have this fid.
     pub fn osts(&self, fid: Fid) -> Option<&[u32]> {
         let at = self.files.binary_search_by_key(&fid, |(fid, _)| *fid).ok()?;
         self.layouts.get(self.files[at].1 as usize).map(Vec::as_slice)
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The directory, or what was checked.
+    /// The directory, or another name for what was checked.
     pub name: String,
-    /// The cluster and the target, where the identity could be read.
+    /// The cluster and the target, if the identity could be read.
     pub identity: Option<(Uuid, Uuid, TargetId)>,
-    /// What is wrong, in the order it was found; the first ones of each kind.
+    /// The findings in the order in which they were found; the first ones of each kind.
     pub findings: Vec<Finding>,
-    /// How many of each kind there are in all.
+    /// Total number of findings of each kind.
     pub counts: BTreeMap<(Kind, Severity), u64>,
-    /// What was looked at.
+    /// What was examined.
     pub stats: Stats,
-    /// To be compared with other targets.
+    /// For the comparison with other targets.
     pub inventory: Inventory,
-    /// Of an OST: bytes that each object's extents hold, ascending.
+    /// For an OST: the bytes in each object's extents, ascending by fid.
     pub object_bytes: Vec<(Fid, u64)>,
-    /// Devices that are another target's, and whose.
+    /// Devices that belong to another target, with that target.
     pub foreign: Vec<(Device, Uuid)>,
-    /// Part of the table could not be read: what depends on all of it was not checked.
+    /// Part of the table could not be read. Checks that need all of it were skipped.
     pub incomplete: bool,
     /// The target was stopped cleanly.
     pub clean_stop: bool,
@@ -121,7 +121,7 @@ impl Report {
         self.counts.extend(findings.counts);
     }
 
-    /// Damage at these places in the list is in one of two copies only: a warning.
+    /// Makes these findings, given by their index, warnings: only one of two copies has the damage.
     pub(crate) fn soften(&mut self, findings: &[usize]) {
         for number in findings {
             let finding = &mut self.findings[*number];
@@ -137,22 +137,22 @@ impl Report {
         self.counts.retain(|_, count| *count > 0);
     }
 
-    /// Findings of this severity.
+    /// Number of findings of this severity.
     pub fn count(&self, severity: Severity) -> u64 {
         self.counts.iter().filter(|((_, s), _)| *s == severity).map(|(_, n)| n).sum()
     }
 
-    /// Findings of this kind, whatever the severity.
+    /// Number of findings of this kind, of any severity.
     pub fn count_of(&self, kind: Kind) -> u64 {
         self.counts.iter().filter(|((k, _), _)| *k == kind).map(|(_, n)| n).sum()
     }
 
-    /// Nothing is wrong (what is only worth knowing does not count).
+    /// True if nothing is wrong; findings of severity `Info` do not count.
     pub fn is_clean(&self) -> bool {
         self.count(Severity::Error) + self.count(Severity::Warning) == 0
     }
 
-    /// See [`exit`].
+    /// The exit status; see [`exit`].
     pub fn exit_code(&self) -> i32 {
         let wrong = self.count(Severity::Error) + self.count(Severity::Warning);
         let repaired = self.findings.iter().filter(|f| f.repaired && f.severity > Severity::Info).count() as u64;
@@ -161,7 +161,7 @@ impl Report {
         left | if leaks { exit::REPAIRED } else { exit::CLEAN }
     }
 
-    /// For people: findings from `least` on, counts, and a last line.
+    /// The report as text: findings of at least severity `least`, counts, and a last line.
     pub fn to_text(&self, least: Severity) -> String {
         let mut out = String::new();
         let told = |finding: &&Finding| finding.severity >= least || finding.kind == Kind::MayBeMissing;
@@ -201,7 +201,7 @@ impl Report {
         format!("{verdict}; {looked}{incomplete}")
     }
 
-    /// For programs.
+    /// The report as JSON.
     pub fn to_json(&self) -> Value {
         let counts: Vec<Value> = self
             .counts

@@ -1,4 +1,4 @@
-//! Slabs: their headers, their runs, and a window of fragments that the table's rows are compared with.
+//! Slabs: their headers, their runs, and a window of fragments to compare the table's rows with.
 //!
 //! Invariant: bounded memory: a window holds what fits [`limits::WINDOW_BYTES`], at least one slab.
 
@@ -20,44 +20,44 @@ use crate::{
     media::Media,
 };
 
-/// What stands at a slab's beginning.
+/// What is at a slab's beginning.
 pub(crate) type SlabState = Header<SlabHeader>;
 
-/// All slabs' headers.
+/// The headers of all slabs.
 pub(crate) struct Slabs {
     pub(crate) states: Vec<SlabState>,
 }
 
-/// Runs of some slabs, ready to be compared.
+/// The runs of some slabs, for comparison.
 #[derive(Default)]
 pub(crate) struct Window {
-    /// The slabs in it.
+    /// The slabs in the window.
     pub(crate) slabs: Range<u32>,
-    /// By slab and place in it: fragments with payload.
+    /// Fragments with payload, by slab and offset in it.
     fragments: BTreeMap<(u32, u32), Fragment>,
     bytes: usize,
 }
 
-/// What a scan of slabs found beside fragments.
+/// Other results of a scan of slabs.
 #[derive(Default)]
 pub(crate) struct Survey {
-    /// Highest durable lsn named by runs of this generation.
+    /// Highest durable lsn in runs of this generation.
     pub(crate) named: u64,
-    /// Runs.
+    /// Number of runs.
     pub(crate) runs: u64,
     pub(crate) findings: Vec<Finding>,
-    /// A header of which one byte is wrong counts as what it was.
+    /// If set, a header with a single wrong byte is corrected.
     pub(crate) mend: bool,
     /// Where runs are missing.
     pub(crate) lost_runs: Vec<LostRun>,
 }
 
-/// A place between two runs, or behind the last, where one was of which nothing can be read.
+/// A gap between two runs, or behind the last one, where an unreadable run was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LostRun {
     pub(crate) slab: u32,
     pub(crate) at: u64,
-    /// To the next run; none: it was the last.
+    /// Bytes up to the next run. `None`: it was the last run.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl Slabs {
         }
     }
 
-    /// True if what was written to the slab in opening `epoch` lies there; none if its header, which tells, is damaged.
+    /// True if the slab still has what was written in `epoch`. `None` if its header, which would tell, is damaged.
     pub(crate) fn is_of(&self, slab: u32, epoch: u64) -> Option<bool> {
         match self.states.get(slab as usize) {
             Some(Header::Intact(header)) => Some(header.epoch == epoch),
@@ -105,12 +105,12 @@ impl Slabs {
         opened.max().unwrap_or_default()
     }
 
-    /// Slabs that were opened, as far as can be seen.
+    /// Number of slabs with an intact header.
     pub(crate) fn opened(&self) -> u64 {
         self.states.iter().filter(|state| matches!(state, Header::Intact(_))).count() as u64
     }
 
-    /// Epochs are unique.
+    /// Checks that epochs are unique.
     pub(crate) fn check_epochs(&self, identity: &Identity) -> Vec<Finding> {
         let mut by_epoch: BTreeMap<u64, u32> = BTreeMap::new();
         let mut findings = Vec::new();
@@ -157,7 +157,7 @@ impl Window {
             for fragment in run.fragments.into_iter().filter(|f| f.payload_bytes() > 0) {
                 let begin = at + u64::from(fragment.payload_at);
                 let end = begin + fragment.payload_bytes();
-                // What a stray says of the places of others does not count.
+                // A misplaced run's fragments do not count where they overlap those of other runs.
                 if is_stray && places.iter().any(|place| begin < place.end && place.start < end) {
                     continue;
                 }
@@ -167,25 +167,25 @@ impl Window {
         }
     }
 
-    /// The fragment that holds byte `at` of a slab, and where its payload begins.
+    /// The fragment that holds byte `at` of a slab, and the offset of its payload.
     pub(crate) fn fragment_at(&self, slab: u32, at: u64) -> Option<(u64, &Fragment)> {
         let at = u32::try_from(at).ok()?;
         let ((_, begin), fragment) = self.fragments.range((slab, 0)..=(slab, at)).next_back()?;
         (u64::from(at - begin) < fragment.payload_bytes()).then_some((u64::from(*begin), fragment))
     }
 
-    /// True if exactly this page or piece of a snapshot lies there.
+    /// True if exactly this page or snapshot piece is there.
     pub(crate) fn holds(&self, slab: u32, at: u64, kind: FragmentKind, page: u64, bytes: u64, sum: u64) -> bool {
         let found = u32::try_from(at).ok().and_then(|at| self.fragments.get(&(slab, at)));
         found.is_some_and(|f| f.kind == kind && f.fid.low == page && f.length == bytes && f.sums == [sum])
     }
 }
 
-/// A run, and where in its slab it begins.
+/// A run and its offset in the slab.
 pub(crate) struct FoundRun {
     pub(crate) at: u64,
     pub(crate) run: RunHeader,
-    /// It was written to the place of another: what it says of itself is true, but not how far it reaches there.
+    /// A misplaced run, written over another one: its header is right, except for how far it extends here.
     pub(crate) is_stray: bool,
 }
 
@@ -198,13 +198,13 @@ impl FoundRun {
 /// The sector behind the last run.
 #[derive(Default)]
 struct Tail {
-    /// It holds something.
+    /// It is not all zeros.
     written: bool,
-    /// The header of a run of this opening, which is damaged.
+    /// It is the damaged header of a run of this epoch.
     damaged: bool,
 }
 
-/// The runs of a slab's current opening. What is damaged is stepped over sector by sector.
+/// The runs of a slab's current epoch. Damaged parts are skipped sector by sector.
 pub(crate) async fn scan_slab(
     media: &Media,
     identity: &Identity,
@@ -216,7 +216,7 @@ pub(crate) async fn scan_slab(
     let mut reader = SlabReader { media, identity, slab, at: 0, bytes: Bytes::new(), unreadable: 0 };
     let mut runs: Vec<FoundRun> = Vec::new();
     let (mut at, mut end) = (SECTOR, SECTOR);
-    // Of the sector behind the last run, and whether anything of an older opening lies in the slab.
+    // The sector behind the last run, and whether the slab has anything of an older epoch.
     let (mut tail, mut used_before) = (Tail::default(), false);
     while at < identity.slab_bytes {
         let mut sector = reader.bytes(at, SECTOR).await?;
@@ -283,7 +283,7 @@ pub(crate) async fn scan_slab(
         survey.findings.push(Finding::warning(Kind::Unreadable, place, words));
     }
     if epoch.is_none() {
-        // Without a header the newest opening that left runs is the slab's.
+        // Without a slab header the newest epoch among its runs is the slab's.
         let newest = runs.iter().map(|found| found.run.epoch).max();
         runs.retain(|found| Some(found.run.epoch) == newest);
     }
@@ -293,7 +293,7 @@ pub(crate) async fn scan_slab(
     Ok(runs)
 }
 
-/// Each run names the one before; that one runs are missing a crash may do.
+/// Each run names the previous one. Missing runs may be due to a crash.
 fn check_chain(identity: &Identity, slab: u32, state: SlabState, runs: &[FoundRun], survey: &mut Survey) {
     let mut before = if let Header::Intact(header) = state { Some((u64::from(u32::MAX), header.sum)) } else { None };
     for FoundRun { at, run, .. } in runs {
@@ -309,7 +309,7 @@ fn check_chain(identity: &Identity, slab: u32, state: SlabState, runs: &[FoundRu
     }
 }
 
-/// Reads a slab a piece at a time.
+/// Reads a slab piece by piece.
 struct SlabReader<'a> {
     media: &'a Media,
     identity: &'a Identity,
@@ -320,7 +320,7 @@ struct SlabReader<'a> {
 }
 
 impl SlabReader<'_> {
-    /// Whole sectors of the slab, within its end; unreadable ones as zeros.
+    /// Whole sectors of the slab, up to its end. Unreadable sectors are zeros.
     async fn bytes(&mut self, at: u64, length: u64) -> FsckResult<Bytes> {
         let end = self.at + self.bytes.len() as u64;
         if at < self.at || at + length > end {

@@ -1,6 +1,7 @@
-//! The table as recovery would have it: the checkpoint's pages, read one leaf at a time, under the journal's redo.
+//! The table as recovery would produce it: the checkpoint's pages, read one leaf at a time, with the journal's redo on
+//! top.
 //!
-//! Invariant: rows come in the order of their keys, each once. A page that cannot be read is told and passed over.
+//! Invariant: rows come in the order of their keys, each once. An unreadable page is reported and skipped.
 
 use std::ops::Bound;
 
@@ -20,7 +21,7 @@ use crate::{
     slabs::Slabs,
 };
 
-/// What a walk over the table needs.
+/// What a walk of the table needs.
 pub(crate) struct Source<'a> {
     pub(crate) media: &'a Media,
     pub(crate) identity: &'a Identity,
@@ -29,21 +30,21 @@ pub(crate) struct Source<'a> {
     pub(crate) root: Option<Location>,
 }
 
-/// A row: as of the checkpoint, and as it is.
+/// A row: its value at the checkpoint, and its current value.
 pub(crate) struct TableRow {
     pub(crate) key: Vec<u8>,
     pub(crate) base: Option<Bytes>,
     pub(crate) live: Option<Bytes>,
 }
 
-/// A page that was met.
+/// A page that the walk visited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LivePage {
     pub(crate) page: u64,
     pub(crate) location: Location,
 }
 
-/// A child and the keys it may hold.
+/// A child page with the range of keys that it may hold.
 struct Bounded {
     child: Child,
     from: Vec<u8>,
@@ -54,9 +55,9 @@ struct Bounded {
 pub(crate) struct Walk<'a> {
     source: &'a Source<'a>,
     pub(crate) findings: Vec<Finding>,
-    /// Pages met, to be taken.
+    /// Pages visited; the caller takes them.
     pub(crate) pages: Vec<LivePage>,
-    /// A page could not be read.
+    /// True if a page could not be read.
     pub(crate) incomplete: bool,
     seen: PageSet,
     inner: std::vec::IntoIter<Bounded>,
@@ -66,7 +67,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Begins at the root.
+    /// Starts at the root.
     pub(crate) async fn begin(source: &'a Source<'a>) -> FsckResult<Self> {
         let mut walk = Self {
             source,
@@ -87,7 +88,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// The next row in the order of keys.
+    /// The next row in key order.
     pub(crate) async fn next(&mut self) -> FsckResult<Option<TableRow>> {
         self.fill().await?;
         let overlay = self.source.overlay;
@@ -109,7 +110,7 @@ impl<'a> Walk<'a> {
         Ok(base.map(|(key, value)| TableRow { key, base: Some(value.clone()), live: Some(value) }))
     }
 
-    /// Reads leaves until there is a row, or none is left.
+    /// Reads leaves until there is a row, or no leaf is left.
     async fn fill(&mut self) -> FsckResult<()> {
         while self.rows.peek().is_none() {
             if let Some(leaf) = self.leaves.next() {
@@ -157,7 +158,7 @@ impl<'a> Walk<'a> {
         Ok(bounded.collect())
     }
 
-    /// The page's bytes, if its place is possible and can be read.
+    /// The page's bytes, if its location is possible and readable.
     async fn page_bytes(&mut self, child: &Child, name: &str) -> FsckResult<Option<Bytes>> {
         let Child { page, location, .. } = child;
         if !self.seen.insert(*page) {
@@ -205,13 +206,13 @@ impl Bounded {
     }
 }
 
-/// Where a location lies on the device.
+/// The device offset of a location.
 pub(crate) fn place_of(identity: &Identity, location: &Location) -> Place {
     let slab = location.slab.min(identity.slab_count());
     Place::Device(Device::Data, identity.device_offset(slab, location.at.min(identity.slab_bytes)))
 }
 
-/// What stands at a slab's beginning, in words.
+/// Describes what is at a slab's beginning.
 pub(crate) fn describe_epoch(slabs: &Slabs, slab: u32) -> String {
     use crate::format::device::Header;
     match slabs.states.get(slab as usize) {
@@ -223,7 +224,7 @@ pub(crate) fn describe_epoch(slabs: &Slabs, slab: u32) -> String {
     }
 }
 
-/// A location must lie in a slab, behind its header.
+/// A location must be in a slab, behind its header.
 pub(crate) fn check_place(source: &Source<'_>, location: &Location) -> Result<(), String> {
     if location.slab >= source.identity.slab_count() {
         return Err(format!("slab {} does not exist", location.slab));
@@ -236,12 +237,12 @@ pub(crate) fn check_place(source: &Source<'_>, location: &Location) -> Result<()
     Ok(())
 }
 
-/// Page numbers met.
+/// The set of page numbers visited.
 #[derive(Default)]
 struct PageSet(Vec<u64>);
 
 impl PageSet {
-    /// True if it is new.
+    /// Inserts a page; true if it is new.
     fn insert(&mut self, page: u64) -> bool {
         let (word, bit) = ((page.min(limits::PAGES) / 64) as usize, page % 64);
         if word >= self.0.len() {

@@ -1,4 +1,4 @@
-//! Results to replies.
+//! Turns results of the client into replies to the kernel.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ pub(crate) const GENERATION: Generation = Generation(0);
 /// What a name leads to.
 pub(crate) enum Entry {
     There(Told),
-    /// Nothing, for so long.
+    /// The name does not exist. The kernel may cache that for this long.
     Absent(Duration),
 }
 
-/// Attributes, and how long the kernel may believe them.
+/// Attributes, and how long the kernel may cache them.
 pub(crate) struct Attributes {
     pub attr: FileAttr,
     pub valid_for: Duration,
@@ -39,7 +39,7 @@ pub(crate) trait Answer<T>: 'static {
     fn failed(self, errno: fuser::Errno);
 }
 
-/// Answers the kernel; what a person should know goes to the log.
+/// Replies to the kernel. Errors that matter to the administrator also go to the log.
 pub(crate) fn answer<T>(server: &Server, reply: impl Answer<T>, result: ClientResult<T>) {
     match result {
         Ok(value) => reply.done(value),
@@ -47,7 +47,7 @@ pub(crate) fn answer<T>(server: &Server, reply: impl Answer<T>, result: ClientRe
     }
 }
 
-/// An I/O error is news; a missing name is not.
+/// Logs I/O errors and stale handles. Errors such as a missing name are not logged.
 fn tell(server: &Server, error: &ClientError) {
     if matches!(error.errno, Errno::EIO | Errno::ESTALE) && !error.message.is_empty() {
         server.env.log(&format!("mount: {error}"));
@@ -58,13 +58,13 @@ fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.0 as i32)
 }
 
-/// Answers with an error; what a person should know goes to the log.
+/// Replies with an error. Errors that matter to the administrator also go to the log.
 pub(crate) fn refuse(server: &Server, error: &ClientError, reply: impl FnOnce(fuser::Errno)) {
     tell(server, error);
     reply(errno(error.errno));
 }
 
-/// Closes a file again that nobody took over: the program was killed while it was opened.
+/// Closes a file whose handle the kernel did not take: the program was killed during the open.
 pub(crate) async fn opened(server: &Server, handle: FileHandle, taken: bool) {
     if !taken && let Err(error) = server.release(handle).await {
         tell(server, &error);

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Server {
-    /// `handle`: through which the process asks, if it does; a handle that is gone by now does not matter.
+    /// `handle`: the open file through which the process asks, if any. A handle that is already released does no harm.
     pub async fn getattr(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<Attributes> {
         match self.current(ino, handle).await {
             Err(error) if error.errno == Errno::ESTALE => {
@@ -27,7 +27,7 @@ impl Server {
         }
     }
 
-    /// The same of what is there.
+    /// As [`Server::getattr`], but only for inodes that still exist.
     pub async fn current(&self, ino: u64, handle: Option<FileHandle>) -> ClientResult<Attributes> {
         let open = self.if_open(handle).await;
         let known = self.client.getattr(self.fid(ino), open.as_ref()).await?;
@@ -48,7 +48,7 @@ impl Server {
         changes: SetAttributes,
     ) -> ClientResult<Attributes> {
         let Some(size) = changes.size else { return self.set_attributes(asker, ino, handle, changes).await };
-        // Until it has the answer the kernel keeps back what mappings changed.
+        // The kernel writes back no dirty pages of mappings until it has this reply.
         self.change(ino, ALL, Answered::AtOnce, async || {
             let before = match self.pages.are_there(ino) {
                 true => self.client.getattr(self.fid(ino), None).await?.size,
@@ -68,21 +68,21 @@ impl Server {
     ) -> ClientResult<Attributes> {
         let fid = self.fid(ino);
         let open = match (handle, changes.size) {
-            // ftruncate(2): what that handle may do, and nothing more.
+            // ftruncate(2) has the rights of its handle, and no others.
             (Some(handle), Some(_)) => Some(self.file(handle)?.file().await?),
             _ => self.if_open(handle).await,
         };
         let (sets_ids, cuts) = (changes.mode.is_some_and(convert::has_set_ids), changes.size.is_some());
         let set = self.set_as_allowed(asker, fid, changes, open.as_ref()).await;
         let mut changed = match set {
-            // Whatever is done to it, nobody can see any more.
+            // The file has no name and no handle any more, so nobody can observe the change.
             Err(error) if error.errno == Errno::ESTALE && handle.is_none() => {
                 let attr = self.races.attr(ino).ok_or(error)?;
                 return Ok(Attributes { attr, valid_for: Duration::ZERO });
             }
             changed => changed?,
         };
-        // What of them the kernel leaves to a file system.
+        // The kernel leaves it to the file system to drop set-id bits here.
         if cuts && convert::has_set_ids(changed.mode) && !asker.keeps_set_ids() {
             changed = self.without_set_ids(asker, changed).await?;
         }
@@ -94,7 +94,7 @@ impl Server {
         Ok(Attributes { attr, valid_for: Duration::ZERO })
     }
 
-    /// Sets what the kernel has allowed, by the owner and the group that it saw last.
+    /// Sets attributes that the kernel has permitted according to the owner and group that it has cached.
     async fn set_as_allowed(
         &self,
         asker: Asker,
@@ -106,7 +106,8 @@ impl Server {
         if asker.is_root() || changes.size.is_some() {
             return set(&decided()).await;
         }
-        // Of these the server may drop a bit, or refuse, by groups that are not seen from here.
+        // In these cases the server decides by the caller's groups, which are not known here: it may clear a bit or
+        // refuse.
         let concerns_group = changes.gid.is_some() || changes.mode.is_some_and(|mode| mode & S_ISGID != 0);
         if self.client.known_owner(fid).is_none() && !concerns_group {
             match set(&asker.plain()).await {
@@ -115,24 +116,25 @@ impl Server {
             }
         }
         let Some(owner) = self.owner(fid).await? else { return set(&decided()).await };
-        match asker.is_allowed_still(owner) {
+        match asker.is_still_permitted(owner) {
             true if concerns_group && !asker.has_capability_over(owner) => {
                 asker.make(changes.mode.unwrap_or(0), set).await
             }
             true => set(&decided()).await,
-            // By who may write, perhaps.
+            // Write permission may be enough.
             false if is_touched(&changes) => asker.make(0, set).await,
             false if self.drops_set_ids(fid, &changes).await? => set(&decided()).await,
             false => Err(Errno::EPERM.into()),
         }
     }
 
-    /// What the kernel has allowed by the owner that it saw last is so by the owner of now; see [`Asker::is_allowed_still`].
-    pub async fn is_allowed_still(&self, asker: Asker, fid: Fid) -> ClientResult<bool> {
-        Ok(asker.is_root() || self.owner(fid).await?.is_none_or(|owner| asker.is_allowed_still(owner)))
+    /// The kernel has permitted an operation by the owner that it has cached. Checks it against the current owner; see
+    /// [`Asker::is_still_permitted`].
+    pub async fn is_still_permitted(&self, asker: Asker, fid: Fid) -> ClientResult<bool> {
+        Ok(asker.is_root() || self.owner(fid).await?.is_none_or(|owner| asker.is_still_permitted(owner)))
     }
 
-    /// User and group whose it is. `None`: it is gone.
+    /// User and group that own the file. `None`: it no longer exists.
     async fn owner(&self, fid: Fid) -> ClientResult<Option<(u32, u32)>> {
         if let Some(owner) = self.client.known_owner(fid) {
             return Ok(Some(owner));
@@ -143,7 +145,8 @@ impl Server {
         }
     }
 
-    /// The kernel does so before fallocate(2) and copy_file_range(2), by whoever has it open for writing. (It may be done by now.)
+    /// Whether the change only clears set-id bits. The kernel clears them before fallocate(2) and copy_file_range(2),
+    /// on behalf of any process that has the file open for writing. They may be cleared already.
     async fn drops_set_ids(&self, fid: Fid, changes: &SetAttributes) -> ClientResult<bool> {
         let SetAttributes { mode: Some(mode), uid: None, gid: None, size: None, atime: None, mtime: None } = changes
         else {
@@ -155,7 +158,7 @@ impl Server {
             && after & !before == 0)
     }
 
-    /// Drops set-id bits before bytes are changed through `open` by `asker`, who does not hold CAP_FSETID.
+    /// Clears set-id bits before `asker`, which lacks CAP_FSETID, changes bytes through `open`.
     pub async fn drop_set_ids(&self, asker: Asker, ino: u64, open: &Open) -> ClientResult<()> {
         let set_ids = open.got_set_ids.get();
         if set_ids == 0 {
@@ -164,13 +167,13 @@ impl Server {
         let attr = self.client.getattr(self.fid(ino), None).await?;
         let left = self.without_set_ids(asker, attr).await?;
         if !convert::has_set_ids(left.mode) {
-            // Unless somebody set them again meanwhile.
+            // Bits that were set again meanwhile still count.
             open.got_set_ids.set(open.got_set_ids.get() - set_ids.min(open.got_set_ids.get()));
         }
         Ok(())
     }
 
-    /// The file with `attr` loses the set-id bits that a change of its bytes by `asker` takes.
+    /// Clears the set-id bits that the file with `attr` loses when `asker` changes its bytes.
     async fn without_set_ids(&self, asker: Asker, attr: Attr) -> ClientResult<Attr> {
         let permissions = attr.mode & mode::PERMISSIONS;
         let left = convert::without_set_ids(permissions, || asker.is_of_group(attr.gid));
@@ -188,7 +191,7 @@ impl Server {
     }
 }
 
-/// Those that take no owner, nor a capability, but leave to write at most.
+/// Whether the change only sets times to now. That needs write permission, not ownership or a capability.
 fn is_touched(changes: &SetAttributes) -> bool {
     let SetAttributes { mode, uid, gid, size, atime, mtime } = changes;
     let is_now = matches!((atime, mtime), (None, None) | (Some(SetTime::Now), Some(SetTime::Now)));

@@ -1,8 +1,9 @@
 //! Whether anything is mounted below a mount of ours.
 //!
-//! A kernel that is told to forget all names takes away what is mounted on the directories that they lead to: the dentry is looked
-//! up again, and another one takes its place. So names are only forgotten at once where nothing is mounted below.
-//! Not here: what is mounted in other mount namespaces, which cannot be seen (docs/posix.md).
+//! When the kernel is told to forget all names, it detaches what is mounted on the directories that they lead to. It
+//! looks each dentry up again, and a new dentry replaces it. So the mount invalidates all names only while nothing is
+//! mounted below.
+//! Not here: mounts in other mount namespaces, which this process cannot see (docs/posix.md).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the kernel's table of mounts is a file of /proc
 
 use std::{
@@ -22,18 +23,18 @@ pub(crate) struct Below {
 }
 
 impl Below {
-    /// Of what will be mounted at `point`, which is not looked at any more from then on.
+    /// Watches for mounts below `point`, where our file system will be mounted. `point` itself is accessed only here.
     pub fn new(point: &str) -> Self {
         let whole =
             fs::canonicalize(point).map_or_else(|_| point.to_owned(), |path| path.to_string_lossy().into_owned());
         let table = RefCell::new(File::open("/proc/self/mountinfo").ok());
         let this = Self { point: escaped(&whole), table, is_any: Cell::new(false) };
-        // The kernel tells of changes since the last look.
+        // Poll reports changes since the last read, so read once now.
         this.look();
         this
     }
 
-    /// True if something is mounted below, or it cannot be told.
+    /// True if something is mounted below, or the table cannot be read.
     pub fn is_any(&self) -> bool {
         let mut table = self.table.borrow_mut();
         let Some(file) = table.as_mut() else { return true };
@@ -57,7 +58,8 @@ impl Below {
     }
 }
 
-/// Whether `table` has mounts whose parent is one of the file system that is mounted at `point`, wherever else that may be.
+/// Whether `table` has a mount whose parent is our file system: the one at `point`, or the same device mounted
+/// elsewhere.
 fn has_any(table: &str, point: &str) -> bool {
     // ID, parent's ID, device, root, point ...
     let lines = || table.lines().map(|line| line.split(' ').collect::<Vec<_>>()).filter(|fields| fields.len() > 5);
@@ -66,7 +68,7 @@ fn has_any(table: &str, point: &str) -> bool {
     lines().any(|fields| ours.contains(fields[1]))
 }
 
-/// As the table has it: blanks and the like in octal.
+/// Escapes a path as the table does: blanks and the like in octal.
 fn escaped(path: &str) -> String {
     let escape = |c: char| match c {
         ' ' | '\t' | '\n' | '\\' => format!("\\{:03o}", c as u32),
@@ -90,7 +92,7 @@ mod tests {
         assert!(!has_any(TABLE, &point));
         assert!(!has_any(&format!("{TABLE}40 31 0:50 / /mnt/other/x rw - tmpfs t rw\n"), &point));
         assert!(has_any(&format!("{TABLE}40 30 0:50 / /mnt/a\\040b/x rw - tmpfs t rw\n"), &point));
-        // The same file system at another place, and something below that.
+        // The same file system at a second mount point, with a mount below that.
         let twice =
             format!("{TABLE}41 22 0:40 /d /srv rw - fuse.forebay here rw\n42 41 0:50 / /srv/x rw - tmpfs t rw\n");
         assert!(has_any(&twice, &point));

@@ -1,16 +1,18 @@
-//! On whose behalf the kernel asks.
+//! The caller of a request: the process on whose behalf the kernel sends it.
 //!
-//! The kernel checks permissions itself (`default_permissions`), with attributes it has just fetched, or has under a lease, and with
-//! all it knows of the process: supplementary groups, capabilities, sticky directories, set-id bits to drop. A request tells
-//! only uid and gid. So that the server never refuses what the kernel has allowed:
-//! - where the caller's ids leave no trace in the file system, the mount asks as user 0: [`decided`];
-//! - where they become the owner of something new, it asks as the caller, and if that is refused once more with the
-//!   supplementary groups from /proc. What is left is a process that is not user 0 but holds CAP_DAC_OVERRIDE: it may
-//!   be refused;
-//! - what only the owner may do the kernel decides by the owner that it saw last, and another mount may have given the file away
-//!   since. The mount looks, and refuses who is not the owner and holds no capability over the file: [`Asker::is_allowed_still`].
+//! The kernel checks permissions itself (`default_permissions`), with attributes that it has just fetched or caches
+//! under a lease. It knows everything about the process: supplementary groups, capabilities, sticky directories, set-id
+//! bits to drop. A request carries only uid and gid. So that the server never refuses what the kernel has permitted:
+//! - Where the caller's ids leave no trace in the file system, the mount sends the request as user 0: [`decided`].
+//! - Where they become the owner of a new inode, the mount sends the request as the caller. If that is refused, it
+//!   tries once more with the supplementary groups from /proc. A process that is not user 0 but holds CAP_DAC_OVERRIDE
+//!   may still be refused.
+//! - What only the owner may do the kernel decides by the owner that it has cached. Another mount may have given the
+//!   file away since. So the mount checks, and refuses a process that is not the owner and holds no capability over the
+//!   file: [`Asker::is_still_permitted`].
 //!
-//! Of CAP_FSETID the kernel tells with a write, and with nothing else that changes bytes: there /proc tells.
+//! A WRITE request says whether the process holds CAP_FSETID. No other request that changes bytes does: there the mount
+//! reads /proc.
 #![allow(clippy::disallowed_methods)] // a process's groups and capabilities stand in /proc
 
 use std::fs;
@@ -22,15 +24,15 @@ use forebay_proto::Errno;
 pub(crate) const S_ISGID: u32 = 0o2000;
 /// CAP_FSETID among the bits of a process's capabilities.
 const CAP_FSETID: u64 = 1 << 4;
-/// The initial user namespace as links in /proc read: the kernel asks for CAP_FSETID there.
+/// What links in /proc to the initial user namespace read as. The kernel requires CAP_FSETID in that namespace.
 const INITIAL_USERS: &str = "user:[4026531837]";
 
-/// The kernel has decided: what it asks for is allowed.
+/// The caller for requests that the kernel has already permitted.
 pub(crate) fn decided() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// Who asks.
+/// The process that sent a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     uid: u32,
@@ -47,7 +49,7 @@ impl Asker {
         self.uid == 0
     }
 
-    /// It holds CAP_FSETID: what it changes keeps its set-id bits.
+    /// Whether the process holds CAP_FSETID: files that it changes keep their set-id bits.
     pub fn keeps_set_ids(&self) -> bool {
         let Some(status) = status_of(self.pid) else { return self.is_root() };
         parse_capabilities(&status) & CAP_FSETID != 0 && self.is_of_initial_users()
@@ -57,18 +59,20 @@ impl Asker {
         self.gid == gid || groups_of(self.pid).contains(&gid)
     }
 
-    /// Without supplementary groups.
+    /// The caller without supplementary groups.
     pub fn plain(&self) -> Caller {
         Caller { uid: self.uid, gid: self.gid, groups: Vec::new() }
     }
 
-    /// The kernel has allowed what only the owner may do, or who holds a capability for it, by the owner that it saw last. That holds
-    /// still, as far as can be seen from here, of a file of user and group `owner`.
-    pub fn is_allowed_still(&self, owner: (u32, u32)) -> bool {
-        self.uid == owner.0 || planted(Bug::OwnerOfBeforeBelieved) || self.has_capability_over(owner)
+    /// Whether an owner-only operation is still permitted now that the file belongs to user and group `owner`. The
+    /// kernel has permitted it by the owner that it has cached, or by a capability. The check covers what this process
+    /// can see.
+    pub fn is_still_permitted(&self, owner: (u32, u32)) -> bool {
+        self.uid == owner.0 || planted(Bug::StaleOwnerTrusted) || self.has_capability_over(owner)
     }
 
-    /// It may hold a capability that counts for a file of user and group `owner`: which, the kernel has decided. One that is not seen may.
+    /// Whether the process may hold a capability that applies to a file of user and group `owner`. The kernel has
+    /// decided which one is needed. True for a process that cannot be seen.
     pub fn has_capability_over(&self, (uid, gid): (u32, u32)) -> bool {
         let Some(status) = status_of(self.pid) else { return true };
         let is_mapped = |map: &str, id| {
@@ -83,9 +87,9 @@ impl Asker {
         users.is_ok_and(|users| users.as_os_str() == INITIAL_USERS)
     }
 
-    /// Calls `make` as the asker; with the supplementary groups only if they may matter.
+    /// Calls `make` as the asker, with the supplementary groups only if they may matter.
     ///
-    /// `mode`: of what is made; with set-group-id the server asks for membership without refusing.
+    /// `mode`: of the new inode. With set-group-id the server checks group membership but does not refuse.
     pub async fn make<T>(&self, mode: u32, make: impl AsyncFn(&Caller) -> ClientResult<T>) -> ClientResult<T> {
         let caller = self.plain();
         if mode & S_ISGID == 0 {
@@ -98,23 +102,23 @@ impl Asker {
     }
 }
 
-/// Supplementary groups of a process that waits for an answer; none if they cannot be told (another pid namespace).
+/// Supplementary groups of a process that waits for a reply. Empty if they cannot be read (another pid namespace).
 fn groups_of(pid: u32) -> Vec<u32> {
     status_of(pid).map(|status| parse_groups(&status)).unwrap_or_default()
 }
 
-/// `None`: it cannot be seen from here.
+/// `None`: this process cannot see `pid`.
 fn status_of(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/status")).ok()
 }
 
-/// The effective ones, a bit each.
+/// The effective capabilities, one bit each.
 fn parse_capabilities(status: &str) -> u64 {
     let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// `map`: lines of first id inside, first id outside, and how many, as a user namespace has them.
+/// `map`: a user namespace's map, one range a line: first id inside, first id outside, count.
 fn is_mapped(map: &str, outside: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().skip(1).filter_map(|number| number.parse::<u64>().ok());
@@ -148,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn who_gave_a_file_away_is_refused_unless_the_kernel_may_have_had_another_reason() {
-        // Only root can start one.
+    fn previous_owner_is_refused_unless_a_capability_may_apply() {
+        // Only root can start such a process.
         let mut command = std::process::Command::new("setpriv");
         command.args(["--reuid", "4242", "--regid", "4242", "--clear-groups", "sleep", "60"]);
         let Ok(mut child) = command.spawn() else { return };
@@ -163,13 +167,13 @@ mod tests {
         });
         assert!(waited, "it neither became another user nor ended");
         if !has_ended() {
-            assert!(asker.is_allowed_still((4242, 0)), "the owner");
-            assert!(!asker.is_allowed_still((0, 4242)), "the owner of before");
+            assert!(asker.is_still_permitted((4242, 0)), "the owner");
+            assert!(!asker.is_still_permitted((0, 4242)), "the owner of before");
             let root = Asker { pid: std::process::id(), ..asker };
             let holds_any = status_of(root.pid).is_some_and(|status| parse_capabilities(&status) != 0);
-            assert_eq!(root.is_allowed_still((0, 0)), holds_any);
+            assert_eq!(root.is_still_permitted((0, 0)), holds_any);
             let unseen = Asker { pid: u32::MAX, ..asker };
-            assert!(unseen.is_allowed_still((0, 0)), "it may have some");
+            assert!(unseen.is_still_permitted((0, 0)), "it may have some");
         }
         let _ = (child.kill(), child.wait());
     }

@@ -2,15 +2,15 @@
 
 use forebay_client::AccessTimes;
 
-/// By which way the kernel's requests come.
+/// How the kernel's requests reach the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FuseTransport {
-    /// By io_uring where the kernel and this system's rules allow it, else by `/dev/fuse`.
+    /// By io_uring where the kernel and the system's settings allow it, else by `/dev/fuse`.
     #[default]
     Auto,
     /// By `/dev/fuse`.
     Device,
-    /// By io_uring, or not at all.
+    /// By io_uring; without it the mount is refused.
     Uring,
 }
 
@@ -39,7 +39,7 @@ impl std::str::FromStr for FuseTransport {
 pub struct FuseOptions {
     /// What `df` and `/proc/mounts` show as the source.
     pub source: String,
-    /// Other users than the one who mounts may use it. Where root mounts, or `user_allow_other` is in /etc/fuse.conf.
+    /// Users other than the one who mounts may use it. Needs root, or `user_allow_other` in /etc/fuse.conf.
     pub allow_other: bool,
     /// Refuse changes.
     pub read_only: bool,
@@ -47,13 +47,13 @@ pub struct FuseOptions {
     pub devices: bool,
     /// Honour set-user-id and set-group-id bits.
     pub set_ids: bool,
-    /// Run no programs from it.
+    /// Refuse to execute programs from it.
     pub no_exec: bool,
-    /// Which access times the kernel says that the mount moves; it moves none itself.
+    /// Which access time option /proc/mounts shows; the kernel itself updates no access times of this mount.
     pub access_times: AccessTimes,
-    /// The same of directories: none.
+    /// Access times of directories are not updated (nodiratime).
     pub no_directory_access_times: bool,
-    /// By which way requests come.
+    /// How requests reach the mount.
     pub transport: FuseTransport,
 }
 
@@ -80,7 +80,7 @@ impl FuseOptions {
         config.mount_options = vec![
             Mount::FSName(self.source.clone()),
             Mount::Subtype("forebay".into()),
-            // The kernel checks permissions, with all it knows of the process (see `caller`).
+            // The kernel checks permissions, because it knows everything about the process (see `caller`).
             Mount::DefaultPermissions,
             either(self.read_only, Mount::RO, Mount::RW),
             either(self.devices, Mount::Dev, Mount::NoDev),

@@ -1,4 +1,4 @@
-//! Between the kernel's structures and the client's. Pure.
+//! Conversions between the kernel's structures and the client's. Pure.
 #![allow(clippy::disallowed_types)] // a point in time, as the kernel's structures have it; never the clock
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -56,7 +56,7 @@ pub(crate) fn times_ns(attr: &FileAttr) -> [i64; 3] {
     [attr.atime, attr.mtime, attr.ctime].map(nanoseconds)
 }
 
-/// Nanoseconds since 1970; beyond what 64 bits hold (1677 to 2262) the nearest they hold.
+/// Nanoseconds since 1970. Times outside the range of 64 bits (1677 to 2262) become the nearest in range.
 fn nanoseconds(time: SystemTime) -> i64 {
     let of = |distance: Duration| i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
@@ -90,8 +90,8 @@ pub(crate) fn has_set_ids(permissions: u32) -> bool {
     permissions & (S_ISUID | S_ISGID) != 0
 }
 
-/// Permissions after somebody without CAP_FSETID changed bytes: set-user-id goes, and set-group-id. Where the group may not execute the
-/// file, set-group-id stays if it `is_of_group`.
+/// Permissions after a process without CAP_FSETID changed bytes: set-user-id and set-group-id are cleared. Set-group-id
+/// stays where the group may not execute the file and `is_of_group` is true.
 pub(crate) fn without_set_ids(permissions: u32, is_of_group: impl FnOnce() -> bool) -> u32 {
     let stays = permissions & (S_ISGID | GROUP_EXECUTE) == S_ISGID && is_of_group();
     permissions & !(S_ISUID | if stays { 0 } else { S_ISGID })

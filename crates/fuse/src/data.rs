@@ -15,10 +15,10 @@ use crate::{
     turns,
 };
 
-/// Of a file.
+/// All bytes of a file.
 pub(crate) const ALL: Range<u64> = 0..u64::MAX;
 
-/// Data goes past the page cache; writes to different places of a file need not wait for each other.
+/// Data bypasses the page cache. Writes to different offsets of a file run in parallel.
 pub(crate) const DATA_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 
 impl Server {
@@ -34,7 +34,7 @@ impl Server {
             let open = self.file(handle)?;
             let dropped = self.privileges_go(asker, ino, &open).await;
             if dropped.is_err() {
-                // The kernel will not release what it was not given.
+                // The kernel releases only handles that it received.
                 self.release(handle).await?;
             }
             dropped?;
@@ -42,8 +42,8 @@ impl Server {
         Ok((handle, DATA_FLAGS))
     }
 
-    /// Before bytes are changed by what does not tell, as a write does, whether who asks holds CAP_FSETID. File capabilities the kernel
-    /// has taken away itself.
+    /// Clears set-id bits before a change of bytes whose request does not say whether the asker holds CAP_FSETID. (A
+    /// write does.) The kernel itself has already removed file capabilities.
     async fn privileges_go(&self, asker: Asker, ino: u64, open: &Open) -> ClientResult<()> {
         if open.got_set_ids.get() == 0 || asker.keeps_set_ids() {
             return Ok(());
@@ -51,8 +51,8 @@ impl Server {
         self.drop_set_ids(asker, ino, open).await
     }
 
-    /// It was read: the kernel asks for access times anew after each read. `open_flags`: of the descriptor now; O_NOATIME may come
-    /// and go with fcntl(2).
+    /// Records that the file was read; the kernel asks for access times again after each read. `open_flags`: the
+    /// descriptor's current flags. fcntl(2) may have set or cleared O_NOATIME.
     pub async fn note_access(&self, handle: FileHandle, open_flags: i32) -> ClientResult<()> {
         if open_flags & libc::O_NOATIME == 0 {
             self.client.accessed(&self.file(handle)?.file().await?);
@@ -60,8 +60,8 @@ impl Server {
         Ok(())
     }
 
-    /// `open_flags`: of the descriptor now; O_APPEND may come and go with fcntl(2). Pages of a mapping that are written
-    /// back have their place already.
+    /// `open_flags`: the descriptor's current flags. fcntl(2) may have set or cleared O_APPEND. Pages of a mapping that
+    /// are written back have an offset already.
     #[allow(clippy::too_many_arguments)] // as the kernel's structure
     pub async fn write(
         self: &Rc<Self>,
@@ -74,12 +74,12 @@ impl Server {
         open_flags: i32,
     ) -> ClientResult<u32> {
         if kind.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            // As on a local file system, a store to a mapping takes no rights away.
+            // As on a local file system, a store to a mapping clears no set-id bits or capabilities.
             let (open, bytes) = (self.file(handle)?, data.len() as u32);
             self.write_pages(ino, &open.file().await?, offset, data).await?;
             return Ok(bytes);
         }
-        // Where an append goes is known when it is there.
+        // The offset of an append is known only when it is executed.
         let end = if open_flags & libc::O_APPEND != 0 { u64::MAX } else { offset + data.len() as u64 };
         self.change(ino, offset..end, Answered::Settled, async || {
             self.write_through(asker, ino, handle, offset, data, kind, open_flags).await
@@ -87,7 +87,8 @@ impl Server {
         .await
     }
 
-    /// A write past the kernel's pages: how many bytes, and which bytes of the file are others now.
+    /// A write that bypasses the kernel's pages. Returns how many bytes were written, and which range of the file
+    /// changed.
     #[allow(clippy::too_many_arguments)] // as the kernel's structure
     async fn write_through(
         &self,
@@ -119,8 +120,8 @@ impl Server {
         Ok((written as u32, start..offset + written as u64))
     }
 
-    /// Where what a change at `offset` makes part of the file begins: at its end, where that is before. A mapping may show there what
-    /// a program has left behind the end.
+    /// Where the range that a change at `offset` affects begins: at the end of file, if that is before `offset`. A
+    /// mapping may show there what a program has left behind the end.
     async fn end_before(&self, ino: u64, file: &OpenFile, offset: u64) -> ClientResult<u64> {
         match self.pages.are_there(ino) && file.leaves_a_gap(offset) {
             true => Ok(self.client.getattr(file.fid(), Some(file)).await?.size.min(offset)),
@@ -128,7 +129,7 @@ impl Server {
         }
     }
 
-    /// Set-id bits and capabilities go with what is written.
+    /// A write removes set-id bits and capabilities.
     async fn drop_rights(&self, asker: Asker, ino: u64, open: &Open, kind: WriteFlags) -> ClientResult<()> {
         if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.drop_set_ids(asker, ino, open).await?;
@@ -136,22 +137,23 @@ impl Server {
         let capabilities = open.got_capability.get();
         if capabilities > 0 {
             self.drop_capability(ino).await?;
-            // Unless somebody gave it one meanwhile.
+            // A capability that was set again meanwhile still counts.
             open.got_capability.set(open.got_capability.get() - capabilities.min(open.got_capability.get()));
         }
         Ok(())
     }
 
-    /// One write of a descriptor without O_SYNC may ask for it: RWF_DSYNC, RWF_SYNC of pwritev2(2).
+    /// RWF_DSYNC and RWF_SYNC of pwritev2(2) make one write synchronous through a descriptor without O_SYNC.
     async fn sync_one(&self, file: &OpenFile, open_flags: i32) -> ClientResult<()> {
         // O_SYNC contains this bit.
         let asked = open_flags & libc::O_DSYNC != 0;
         if asked && !file.mode().sync { self.client.fsync(file, true).await } else { Ok(()) }
     }
 
-    /// copy_file_range(2) to the file `ino`: how many bytes; less than asked for when it is `enough`. Errors: EXDEV, where the kernel may
-    /// have pages of it: it would throw away all of those that it copied to, and what a mapping changed beside. It reads and
-    /// writes itself then.
+    /// copy_file_range(2) to the file `ino`. Returns the number of bytes copied: fewer than requested once `enough` is
+    /// true.
+    /// Errors: EXDEV where the kernel may have pages of `ino`. The kernel would drop all pages of the destination
+    /// range, and with them what a mapping changed in them. After EXDEV it reads and writes itself.
     pub async fn copy_range(
         self: &Rc<Self>,
         asker: Asker,
@@ -172,7 +174,7 @@ impl Server {
             from.size_is_used();
             let copied = self.client.copy_range((&from, offset_in), (&to, offset_out), bytes, enough).await?;
             if self.client.accessed(&from) {
-                // Here the kernel does not know that its access time is another.
+                // For this call the kernel does not know that the access time changed.
                 self.forget_attributes(from.fid().low);
             }
             Ok((copied, offset_out..offset_out + copied))
@@ -180,16 +182,17 @@ impl Server {
         .await
     }
 
-    /// close(2) of one descriptor of the process `owner`, which takes its locks of the file along.
+    /// close(2) of one descriptor of the process `owner`, which releases that process's locks on the file.
     pub async fn flush(&self, handle: FileHandle, owner: u64) -> ClientResult<()> {
-        // What was done through a file that is still coming is kept back: nobody else can tell.
+        // The file's create is pending, so its changes stay buffered: nobody else can observe them.
         let Some(file) = self.file(handle)?.arrived() else { return Ok(()) };
         let file = file?;
         let flushed = self.client.flush(&file).await;
         if self.client.has_locks(file.fid()) {
             let client = self.client.clone();
             let unlocked = self.env.spawn(async move { client.unlock_owner(&file, owner).await });
-            // They go when what was written under them has arrived, however long that takes; whoever closes does not wait for it.
+            // The locks are released after the writes made under them have arrived, however long that takes. close(2)
+            // does not wait longer than this for it.
             if let Ok(Some(unlocked)) = self.env.timeout(limits::UNLOCK_TERM, unlocked).await {
                 unlocked?;
             }
@@ -198,8 +201,8 @@ impl Server {
     }
 
     pub async fn release(&self, handle: FileHandle) -> ClientResult<()> {
-        // Its program has closed it, and waits for nothing.
-        let file = self.take_file(handle)?.file_in_time().await?;
+        // The program has closed the file and waits for nothing.
+        let file = self.take_file(handle)?.file_batched().await?;
         self.client.unlock_handle(&file).await?;
         self.client.close(file).await
     }
@@ -226,7 +229,7 @@ impl Server {
             let start = match what {
                 Allocate::Punch | Allocate::Zero { keep_size: true } => offset,
                 Allocate::Zero { keep_size: false } => self.end_before(ino, &file, offset).await?,
-                // Room is set aside; only behind the end of the file anything changes.
+                // Reserving space changes only bytes behind the end of file.
                 Allocate::Reserve { keep_size: true } => end,
                 Allocate::Reserve { keep_size: false } => self.end_before(ino, &file, end).await?,
             };

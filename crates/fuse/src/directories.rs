@@ -1,7 +1,7 @@
 //! Reading directories.
 //!
-//! The kernel asks for a few KiB at a time; what is left of a page stays with the open directory for its next request.
-//! So names made or taken away since opendir(3) or rewinddir(3) may or may not show, as POSIX has it.
+//! The kernel asks for a few KiB at a time. The rest of a page stays with the open directory for the next request. So
+//! entries added or removed since opendir(3) or rewinddir(3) may or may not appear, as POSIX allows.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,7 +17,7 @@ use crate::{convert, limits, server::Server};
 /// An open directory.
 pub(crate) struct Directory {
     pub fid: Fid,
-    /// When somebody last looked: what it has when it is gone, but for its links.
+    /// Attributes at the last look. If the directory is removed it keeps them, except the link count.
     pub attr: Cell<FileAttr>,
     page: RefCell<Page>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Directory {
 struct Page {
     after: u64,
     entries: VecDeque<DirEntry>,
-    /// Nothing follows them.
+    /// The directory ends after these entries.
     end: bool,
 }
 
@@ -36,7 +36,7 @@ impl Directory {
         Self { fid, attr: Cell::new(attr), page: RefCell::default() }
     }
 
-    /// What is left of the last page, if the kernel goes on where it stopped. From the beginning, all is read anew.
+    /// The rest of the last page, if the kernel continues where it stopped. A listing from the beginning reads anew.
     fn resume(&self, after: u64) -> Page {
         let page = self.page.take();
         if page.after == after && after != 0 { page } else { Page { after, ..Page::default() } }
@@ -44,7 +44,7 @@ impl Directory {
 }
 
 impl Page {
-    /// Gives entries to `add` until it says that it has no room.
+    /// Passes entries to `add` until it reports that its buffer is full.
     fn give(&mut self, add: &mut impl FnMut(&DirEntry) -> bool) -> Given {
         let mut any = false;
         while let Some(entry) = self.entries.front() {
@@ -69,15 +69,16 @@ enum Given {
 impl Server {
     pub async fn opendir(&self, ino: u64) -> ClientResult<FileHandle> {
         let attr = match self.current(ino, None).await {
-            // By its handle, or by /proc: removed, and open elsewhere, it has no names.
+            // The directory was opened by its handle or through /proc. It is removed but open elsewhere, so it has no
+            // entries.
             Err(error) if error.errno == Errno::ESTALE => self.directory_at_last(self.fid(ino)).ok_or(error)?,
             found => found?.attr,
         };
         Ok(self.add_directory(Directory::new(self.fid(ino), attr)))
     }
 
-    /// Gives entries after `after` to `add` until it says that it has no room; none: the directory ends. So does one that was
-    /// removed.
+    /// Passes entries after cookie `after` to `add` until it reports that its buffer is full. If no entry is passed,
+    /// the directory ends. A removed directory has no entries.
     pub async fn readdir(
         &self,
         handle: FileHandle,
@@ -93,11 +94,11 @@ impl Server {
         while page.give(&mut add) == Given::Nothing && !page.end {
             let next = self.client.readdir(directory.fid, page.after, limits::DIRECTORY_BYTES, false).await;
             let next = next.map_err(|error| match error.errno {
-                // It was removed, and nobody has it open any more as far as the MDT knows.
+                // The directory was removed, and the MDT knows of no session that still has it open.
                 Errno::ESTALE => Errno::ENOENT.into(),
                 _ => error,
             })?;
-            // A page without entries that is not the end would be asked for for ever.
+            // An empty page that is not the end would be requested forever.
             let end = next.end || next.entries.is_empty();
             page = Page { entries: next.entries.into(), end, ..page };
         }

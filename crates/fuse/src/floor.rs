@@ -1,8 +1,9 @@
-//! The floor: an empty file system in memory behind this crate's transport. What it takes is what the kernel and this crate
-//! take, before any server has done anything.
+//! The floor: an empty file system in memory behind this crate's transport. Its cost is the cost of the kernel and this
+//! crate alone, without any server.
 //!
-//! Names and attributes, with the same timeouts, and the same questions of the kernel answered as for a real file. Bytes that are
-//! written are held for a while, as a client holds them until they are committed, and go nowhere; what is read is bytes without meaning.
+//! It has names and attributes with the same timeouts as a real file system, and replies to the same requests of the
+//! kernel. Written bytes are held for a while, as a client holds them until they are committed, and are then discarded.
+//! Reads return meaningless bytes.
 #![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{
@@ -34,11 +35,11 @@ use crate::{
 };
 
 const ROOT: u64 = 1;
-/// Bytes written that are held.
+/// Most written bytes that are held.
 const HELD_BYTES: usize = 256 << 20;
-/// What is read comes from these, so that no read finds the last one's bytes near its core.
+/// Reads return parts of a buffer of this size, so that no read finds the previous one's bytes in its core's cache.
 const SOURCE_BYTES: usize = 64 << 20;
-/// The most that the kernel asks for at a time.
+/// The most that the kernel requests at a time.
 const READ_BYTES: u64 = 4 << 20;
 
 /// See the module. Clones share it.
@@ -46,14 +47,14 @@ const READ_BYTES: u64 = 4 << 20;
 pub(crate) struct Floor {
     env: Env,
     inodes: Rc<RefCell<Inodes>>,
-    /// How long names are believed: as those of a real file system on this kernel.
+    /// How long the kernel may cache names: as long as those of a real file system on this kernel.
     name_for: Duration,
     held: Rc<RefCell<Held>>,
-    /// Made by the first read.
+    /// Created by the first read.
     source: Rc<OnceCell<Bytes>>,
 }
 
-/// What was written last.
+/// The bytes that were written last.
 #[derive(Default)]
 struct Held {
     all: VecDeque<Bytes>,
@@ -78,7 +79,7 @@ struct Inodes {
 
 struct Inode {
     attr: FileAttr,
-    /// Of a directory.
+    /// Entries of a directory.
     names: BTreeMap<Vec<u8>, u64>,
 }
 
@@ -160,7 +161,7 @@ impl Floor {
         }
     }
 
-    /// As real requests are served that need no server.
+    /// Serves a request in the same way as a real request that needs no server.
     fn serve(&self, work: impl FnOnce(&mut Inodes) + 'static) {
         let inodes = self.inodes.clone();
         self.env.begin(async move { work(&mut inodes.borrow_mut()) });

@@ -1,5 +1,5 @@
 //! The system's helper, fusermount3(1): it mounts and unmounts for users who may not call mount(2) themselves.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // another program is run: who calls has a thread
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // another program is run: the caller has a thread
 
 use std::{
     io,
@@ -15,10 +15,10 @@ use crate::FuseOptions;
 
 const PROGRAM: &str = "fusermount3";
 
-/// Where the helper finds the socket that it sends the descriptor of the mount through.
+/// Names the socket through which the helper sends the descriptor of the mount.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
-/// Mounts at `point`, and returns the descriptor of the mount. Errors: what to do, in words.
+/// Mounts at `point`, and returns the descriptor of the mount. Errors: a text that says what to do.
 pub(crate) fn mount(point: &str, options: &FuseOptions) -> Result<OwnedFd, String> {
     let (ours, its) = UnixStream::pair().map_err(|error| format!("no socket for {PROGRAM}: {error}"))?;
     let mut command = helper();
@@ -47,7 +47,7 @@ pub(crate) fn mount(point: &str, options: &FuseOptions) -> Result<OwnedFd, Strin
     }
 }
 
-/// Takes away a mount of this user's. Errors: EBUSY while programs use it.
+/// Unmounts a mount of this user. Errors: EBUSY while programs use it.
 pub(crate) fn unmount(point: &str, lazily: bool) -> io::Result<()> {
     let mut command = helper();
     command.arg("-u").args(lazily.then_some("-z")).args(["--", point]);
@@ -84,7 +84,7 @@ fn said(stderr: &[u8]) -> String {
     if said.is_empty() { "it failed without a word".into() } else { said }
 }
 
-/// The options as the helper takes them. In a source, commas and backslashes are escaped.
+/// The options in the helper's syntax. In a source, commas and backslashes are escaped.
 fn words(options: &FuseOptions) -> String {
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let flag = |on: bool, word: &'static str| on.then_some(word);
@@ -99,11 +99,11 @@ fn words(options: &FuseOptions) -> String {
     format!("default_permissions,{},subtype=forebay,fsname={source}", flags.join(","))
 }
 
-/// The descriptor that the helper sends; `None` if it ends without.
+/// Receives the descriptor that the helper sends; `None` if the helper ends without sending one.
 fn receive(socket: &UnixStream) -> Option<OwnedFd> {
     let mut byte = [0_u8];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
-    // Room for one descriptor, aligned as a header is.
+    // Space for one descriptor, aligned as a header is.
     let mut control = [MaybeUninit::<libc::cmsghdr>::zeroed(); 4];
     // SAFETY: zeros are a valid msghdr.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -119,8 +119,8 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
     if got <= 0 {
         return None;
     }
-    // SAFETY: the kernel has filled `message`; the header and the descriptor behind it lie in `control`, and the descriptor is
-    // ours from now on.
+    // SAFETY: the kernel has filled `message`. The header and the descriptor behind it lie in `control`, and the
+    // descriptor is ours from now on.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message).as_ref()?;
         let is_descriptor = header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS;

@@ -10,7 +10,7 @@ use crate::server::Server;
 const BLOCK: u64 = 512;
 
 impl Server {
-    /// SEEK_DATA and SEEK_HOLE; the kernel does the rest itself.
+    /// SEEK_DATA and SEEK_HOLE; the kernel handles the other kinds of lseek(2).
     pub async fn lseek(&self, handle: FileHandle, offset: i64, whence: i32) -> ClientResult<i64> {
         let file = self.file(handle)?.file().await?;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
@@ -25,7 +25,8 @@ impl Server {
         Ok(found as i64)
     }
 
-    /// What a mapping changed may be in the kernel alone, which does not write it back before it asks: then all of the file is data.
+    /// Changes through a mapping may exist in the kernel only, which does not write them back before this request. Then
+    /// the whole file counts as data.
     async fn lseek_without_holes(&self, file: &OpenFile, offset: u64, whence: i32) -> ClientResult<i64> {
         let size = self.client.getattr(file.fid(), Some(file)).await?.size;
         match whence {
@@ -36,7 +37,7 @@ impl Server {
         }
     }
 
-    /// Attributes for stat(2): `st_blocks` is what the file takes.
+    /// Attributes for stat(2): `st_blocks` is the space that the file occupies.
     pub async fn exact(&self, attr: &Attr) -> ClientResult<FileAttr> {
         let entry = self.entry(attr);
         if !mode::is_file(attr.mode) {

@@ -1,7 +1,8 @@
-//! Security labels of a system that has none.
+//! Security labels on a system without SELinux.
 //!
-//! `ls -l` asks for the SELinux label of each file. Told that there is none, it asks again for the next one; told that labels are
-//! not supported, it asks no more on that file system. So does Lustre answer (LU-549).
+//! `ls -l` asks for the SELinux label of each file. If the reply is that the file has none, it asks again for the next
+//! file. If the reply is that labels are not supported, it stops asking on that file system. Lustre replies the same
+//! (LU-549).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the kernel's list of file systems
 
 use std::fs;
@@ -10,20 +11,20 @@ use forebay_client::{ClientError, ClientResult};
 use forebay_proto::Errno;
 
 const SELINUX: &[u8] = b"security.selinux";
-/// The kernel has this file system exactly where SELinux is on.
+/// The kernel lists this file system only where SELinux is on.
 const SELINUX_FILE_SYSTEM: &str = "selinuxfs";
 
-/// Whether this system gives labels to files.
+/// Whether this system labels files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Labels {
-    /// It does, or nobody knows.
+    /// Labels are supported, or this cannot be found out.
     Kept,
     /// SELinux is off, or not built in.
     Unknown,
 }
 
 impl Labels {
-    /// Those of this system, as it was started.
+    /// The state of this system, as it was booted.
     pub fn of_system() -> Self {
         fs::read_to_string("/proc/filesystems").map_or(Self::Kept, |list| Self::of_list(&list))
     }
@@ -33,8 +34,8 @@ impl Labels {
         if list.lines().any(is_selinux) { Self::Kept } else { Self::Unknown }
     }
 
-    /// What is told of the attribute `name`: a label that a file has is shown everywhere, and that it has none only where it
-    /// could have one.
+    /// The reply for the attribute `name`. A label that a file has is returned everywhere. "No label" is returned only
+    /// where files can have one.
     pub fn told<T>(self, name: &[u8], value: ClientResult<T>) -> ClientResult<T> {
         let is_none = |error: &ClientError| error.errno == Errno::ENODATA;
         match value {

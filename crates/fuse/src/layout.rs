@@ -1,7 +1,8 @@
 //! The layout as a virtual extended attribute, `forebay.layout`, for `forebay setstripe` and `getstripe`.
 //!
-//! Read, it is JSON: a file's layout, or what new files of a directory get, and how many OSTs there are. Written, it is text in
-//! the flags of `setstripe`. It is not listed: what copies of files carry is `user.forebay.layout`, which the library knows.
+//! Reads return JSON: a file's layout, or the default layout of a directory, and the number of OSTs. Writes take text
+//! in the flags of `setstripe`. The attribute is not listed: copies of files carry `user.forebay.layout`, which the
+//! library handles.
 
 use bytes::Bytes;
 use forebay_client::{ClientError, ClientResult, LayoutSpec, parse_layout};
@@ -11,9 +12,10 @@ use crate::{caller::Asker, server::Server};
 
 /// The attribute's name.
 pub(crate) const NAME: &[u8] = b"forebay.layout";
-/// Migration: read, the version of a file's content; written, `INODE VERSION` of the copy it is to become.
+/// Migration. Reads return the version of a file's content. Writes take `INODE VERSION` of the copy whose objects it
+/// takes over.
 pub(crate) const MIGRATE: &[u8] = b"forebay.migrate";
-/// What layouts can name, as JSON; only read.
+/// The pools and OSTs that layouts can name, as JSON; read-only.
 pub(crate) const POOLS: &[u8] = b"forebay.pools";
 
 impl Server {
@@ -28,7 +30,7 @@ impl Server {
         Ok(text.into())
     }
 
-    /// What a layout can name: the OSTs and the pools.
+    /// The OSTs and pools that a layout can name.
     pub async fn get_pools(&self) -> ClientResult<Bytes> {
         let told = self.client.pools().await?;
         let pool = |pool: &Pool| format!(r#""{}": [{}]"#, quoted(&pool.name), list(&pool.osts));
@@ -36,12 +38,13 @@ impl Server {
         Ok(format!(r#"{{"osts": [{}], "pools": {{{}}}}}"#, list(&told.osts), pools.join(", ")).into())
     }
 
-    /// What the content of a file is called until it changes.
+    /// The version of a file's content, which stays the same until the content changes.
     pub async fn migrate_start(&self, ino: u64) -> ClientResult<Bytes> {
         Ok(self.client.migrate_start(self.fid(ino)).await?.to_string().into())
     }
 
-    /// `INO VERSION`: the copy whose objects the file takes over, and what its content was called before it was copied.
+    /// `text` is `INODE VERSION`: the copy whose objects the file takes over, and the version of the file's content
+    /// before it was copied.
     pub async fn migrate(&self, asker: Asker, ino: u64, text: &[u8]) -> ClientResult<()> {
         let mut numbers = std::str::from_utf8(text).unwrap_or_default().split_whitespace().map(str::parse::<u64>);
         let (Some(Ok(copy)), Some(Ok(version)), None) = (numbers.next(), numbers.next(), numbers.next()) else {
@@ -51,7 +54,7 @@ impl Server {
         asker.make(0, async |caller| self.client.migrate(caller, fid, copy, version).await).await
     }
 
-    /// As the asker: the kernel has checked write permission only, and the layout is the owner's.
+    /// Sent as the asker: the kernel has checked write permission only, and only the owner may set a layout.
     pub async fn set_layout(&self, asker: Asker, ino: u64, text: &[u8]) -> ClientResult<()> {
         let layout = parse_layout(text).ok_or_else(|| {
             ClientError::new(Errno::EINVAL, "forebay.layout is written as -c COUNT -S BYTES -i INDEX -p POOL")
@@ -123,12 +126,12 @@ fn quoted(pool: &str) -> String {
     pool.replace(['"', '\\'], "")
 }
 
-/// The end of a component; -1: it has none.
+/// The end of a component; -1 if it has no end.
 fn end(end: u64) -> String {
     if end == FOR_EVER { "-1".into() } else { end.to_string() }
 }
 
-/// The largest number stands for what users write as -1.
+/// The largest number stands for -1 in the users' syntax.
 fn or_minus_one(number: u32) -> i64 {
     if number == u32::MAX { -1 } else { number.into() }
 }

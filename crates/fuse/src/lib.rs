@@ -1,11 +1,12 @@
-//! Kernel requests to client calls, and nothing else: POSIX meaning is the client's.
+//! Kernel requests to client calls, and nothing else: the client implements the POSIX semantics.
 //!
-//! The client's shard reads requests from the kernel itself (`kernel`); each becomes a task, which answers the kernel.
+//! The client's shard reads requests from the kernel itself (`kernel`). Each becomes a task, which replies to the
+//! kernel.
 //!
-//! Invariant: the kernel keeps names and attributes only as long as they are leased to the client, and is told when they are
-//! not any more. Data goes past its page cache (FOPEN_DIRECT_IO). Only mappings, and what
-//! copies within the kernel, have pages, which show and keep what is written past them (`pages`).
-//! Invariant: inode numbers are fids ([`forebay_proto::Fid::low`]), so FORGET has nothing to forget.
+//! Invariant: the kernel caches names and attributes only while they are leased to the client, and is notified when a
+//! lease ends. Data bypasses its page cache (FOPEN_DIRECT_IO). Only mappings, and copies within the kernel, have pages.
+//! They show and keep what is written past them (`pages`).
+//! Invariant: inode numbers are fids ([`forebay_proto::Fid::low`]), so a FORGET needs no work here.
 //! Not here: ioctl.
 
 mod answer;

@@ -1,10 +1,11 @@
-//! flock(2), fcntl(2) locks and locks of open file descriptions: to the MDT, so that they hold across mounts.
+//! flock(2), fcntl(2) locks and locks of open file descriptions. The MDT keeps them, so they hold across mounts.
 //!
-//! Whether a signal waits for the thread that waits for a lock is asked of /proc: interrupts do not come with the requests. A
-//! wait ends at once then, with EINTR, as nothing was changed yet. (Of a thread in another pid namespace only the kernel's own
-//! interrupt tells.) Where the MDT is away, the one who waits for its answer alone goes when it is killed.
+//! Interrupts do not arrive with the requests. So the mount reads from /proc whether a thread that waits for a lock has
+//! a pending signal. Then the wait ends at once with EINTR, as nothing was changed yet. For a thread in another pid
+//! namespace only the kernel's own interrupt shows it. While the mount waits for a reply of the MDT, only a killed
+//! thread stops waiting.
 //!
-//! A lock goes with the descriptor of the process that set it (FLUSH names the owner) or with the open file description
+//! A lock ends with the descriptor of the process that set it (FLUSH names the owner) or with the open file description
 //! (RELEASE), whichever comes first.
 
 use std::{cell::Cell, rc::Rc};
@@ -15,7 +16,7 @@ use fuser::FileHandle;
 
 use crate::{limits, server::Server, signals};
 
-/// A request for a lock, as the kernel words it.
+/// A request for a lock, in the kernel's terms.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub owner: u64,
@@ -23,15 +24,15 @@ pub(crate) struct Wanted {
     pub end: u64,
     /// F_RDLCK, F_WRLCK, F_UNLCK.
     pub kind: i32,
-    /// By flock(2), which never meets fcntl(2).
+    /// Set by flock(2), which never conflicts with fcntl(2) locks.
     pub flock: bool,
-    /// The process, as lockers are told.
+    /// The process that F_GETLK reports as the holder.
     pub pid: u32,
-    /// The thread that waits for the answer.
+    /// The thread that waits for the reply.
     pub thread: u32,
 }
 
-/// A lock in the way, as F_GETLK tells it; kind F_UNLCK: none.
+/// A conflicting lock, as F_GETLK reports it; kind F_UNLCK: none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub start: u64,
@@ -58,7 +59,7 @@ impl Wanted {
 }
 
 impl Server {
-    /// `wait`: until nobody is in the way. `signal`: the kernel has told of one. Errors: EAGAIN, EINTR, ENOLCK.
+    /// `wait`: wait until no lock conflicts. `signal`: the kernel has reported a signal. Errors: EAGAIN, EINTR, ENOLCK.
     pub async fn set_lock(
         &self,
         handle: FileHandle,
@@ -79,8 +80,8 @@ impl Server {
         Ok(())
     }
 
-    /// One attempt, given up only for who asks for nothing any more: it may have been granted by now, and what it brings is let go
-    /// of again.
+    /// One attempt. It is abandoned only for a thread that `ends`. The MDT may grant the lock afterwards: then it is
+    /// released again.
     async fn try_or_signal(
         &self,
         file: &OpenFile,
@@ -113,7 +114,7 @@ impl Server {
         }))
     }
 
-    /// Waits for `wait`, or until the thread has a signal to see to (EINTR).
+    /// Waits for `wait`, or until `ends` is true for the thread (EINTR).
     async fn or_signal<T>(
         &self,
         wait: impl Future<Output = ClientResult<T>>,

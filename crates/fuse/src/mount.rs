@@ -1,6 +1,7 @@
-//! A mount's beginning and end.
+//! Mounting and unmounting.
 //!
-//! mount(2) and umount(2) make the kernel ask questions that the shard answers, so neither is called from its thread.
+//! mount(2) and umount(2) make the kernel send requests that the shard must serve, so neither is called from its
+//! thread.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // mount(2) and umount(2) block: each has a thread
 
 use std::{
@@ -33,7 +34,7 @@ use crate::{
     transport::{Greeting, NO_URING, Transport},
 };
 
-/// A mounted file system. If it is dropped, the mount is taken away, lazily if programs still use it.
+/// A mounted file system. Dropping it unmounts, lazily if programs still use the mount.
 pub struct Mounted {
     point: String,
     unmounter: Option<Unmounter>,
@@ -63,7 +64,7 @@ pub async fn mount(env: &Env, client: &Client, point: &str, options: &FuseOption
     mount_with(env, serve, point, options).await
 }
 
-/// Mounts an empty file system in memory, of names without data: what the kernel and this crate cost by themselves.
+/// Mounts an empty file system in memory that keeps names but no data: the cost of the kernel and this crate alone.
 pub async fn mount_floor(env: &Env, point: &str, options: &FuseOptions) -> ClientResult<Mounted> {
     mount_with(env, |notifier| Floor::new(env, &notifier), point, options).await
 }
@@ -89,7 +90,8 @@ async fn mount_with<F: Filesystem + 'static>(
             Err(error) => drop(ready.send(Err(error))),
             Ok((held, descriptor, unmounter)) => {
                 drop(ready.send(Ok((descriptor, unmounter))));
-                // Until the shard serves no more; an error means that it has ended. The mount ends with the session.
+                // Wait until the shard stops serving. An error means that the shard has ended. The mount ends with the
+                // session.
                 drop(over.blocking_recv());
                 held.end(&path);
                 clear_dead(&path);
@@ -106,7 +108,7 @@ async fn mount_with<F: Filesystem + 'static>(
     let descriptor = Descriptor::new(descriptor).map_err(|error| ClientError::new(Errno::EIO, error.message))?;
     let descriptor = Rc::new(descriptor);
     let ring = ring.filter(|_| granted.load(Ordering::Acquire));
-    // Until then the kernel lets requests wait.
+    // Until the ring is set up the kernel queues requests.
     if let Some(Err(error)) = ring.as_ref().map(|ring| ring.begin(&descriptor)) {
         if options.transport == FuseTransport::Uring {
             return Err(refused(point, &error));
@@ -129,7 +131,7 @@ async fn mount_with<F: Filesystem + 'static>(
     Ok(Mounted { point: point.to_owned(), unmounter: Some(unmounter), ended, requests, transport })
 }
 
-/// The ring that requests are to come by; none where they are not to, or none can be had and it need not be.
+/// The ring for requests. None if `transport` excludes it, or if it is optional and cannot be set up.
 fn ring(transport: FuseTransport) -> io::Result<Option<Rc<FuseRing>>> {
     let needed = match transport {
         FuseTransport::Device => return Ok(None),
@@ -148,37 +150,37 @@ fn ring(transport: FuseTransport) -> io::Result<Option<Rc<FuseRing>>> {
 }
 
 impl Mounted {
-    /// Where it is mounted.
+    /// The mount point.
     pub fn point(&self) -> &str {
         &self.point
     }
 
-    /// By which way requests come: not `Auto`.
+    /// How requests arrive: never `Auto`.
     pub fn transport(&self) -> FuseTransport {
         self.transport
     }
 
-    /// How many requests of programs have waited for `long`, those for locks apart, and the longest wait.
+    /// How many requests of programs have waited for `long`, and the longest wait. Lock requests are not counted.
     pub fn waiting(&self, long: Duration) -> Option<(usize, Duration)> {
         self.requests.upgrade()?.waiting(long)
     }
 
-    /// Programs that still use it are told ENOTCONN from now on: the client it shows is about to end.
+    /// From now on programs that still use the mount get ENOTCONN: its client is about to end.
     pub fn refuse(&self) {
         if let Some(device) = self.requests.upgrade() {
             device.end();
         }
     }
 
-    /// Waits until it is mounted no more, whoever unmounts it.
+    /// Waits until the file system is unmounted, by this or another process.
     pub async fn ended(&self) {
         let mut ended = self.ended.clone();
-        // An error means that the thread is gone, which is an end too.
+        // An error means that the thread is gone, so the mount has ended too.
         drop(ended.wait_for(|ended| *ended).await);
     }
 
-    /// Takes the mount away and waits for its end. EBUSY while programs use it, unless `lazily`: then it is out of
-    /// sight at once, and this returns without waiting for those programs.
+    /// Unmounts and waits for the end of the mount. Errors: EBUSY while programs use it, unless `lazily`. A lazy
+    /// unmount detaches the mount at once, and returns without waiting for those programs.
     pub async fn unmount(&mut self, lazily: bool) -> ClientResult<()> {
         if *self.ended.borrow() {
             return Ok(());
@@ -208,23 +210,23 @@ impl Drop for Mounted {
     }
 }
 
-/// Takes away what is left where the kernel was told to give the mount up (`umount -f`) while programs were in it.
+/// Detaches what is left after the kernel aborted the mount (`umount -f`) while programs used it.
 fn clear_dead(point: &str) {
     if std::fs::metadata(point).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN)) {
-        // Somebody else may have been faster.
+        // Another process may have unmounted it first.
         let _ = umount(point, libc::MNT_DETACH);
     }
 }
 
-/// What an unmount leads to.
+/// The outcome of an unmount.
 enum End {
     /// The session ends now.
     Ends,
-    /// It is out of sight; the session ends with its last user.
+    /// The mount is detached. The session ends when its last user does.
     Hidden,
 }
 
-/// `unmounter`: of the first attempt; it forgets the mount also where it fails.
+/// `unmounter`: for the first attempt. It is used up even if that attempt fails.
 fn take_away(point: &str, unmounter: Option<Unmounter>, lazily: bool) -> io::Result<End> {
     let first = match unmounter {
         Some(unmounter) => unmounter.unmount(point),
@@ -235,7 +237,7 @@ fn take_away(point: &str, unmounter: Option<Unmounter>, lazily: bool) -> io::Res
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) && lazily => {
             umount(point, libc::MNT_DETACH).map(|()| End::Hidden)
         }
-        // Somebody else was faster, and perhaps as lazy.
+        // Another process unmounted it first, perhaps lazily too.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(if lazily { End::Hidden } else { End::Ends }),
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! Names: lookup, create, make, link, unlink, rename.
+//! Directory operations: lookup, create, make, link, unlink, rename.
 
 use std::{rc::Rc, time::Duration};
 
@@ -18,7 +18,8 @@ use crate::{
 };
 
 impl Server {
-    /// `.` of anything: the kernel has a handle of it, and not the inode. `holds`: what is found is held for a moment.
+    /// `name` may be `.`, of any kind of file: the kernel has a file handle and not the inode. `holds`: hold the inode
+    /// for a moment.
     pub async fn lookup(self: &Rc<Self>, parent: u64, name: &[u8], holds: bool) -> ClientResult<Entry> {
         if name == b"." {
             let attr = self.current(parent, None).await?.attr;
@@ -34,14 +35,14 @@ impl Server {
                 Err(error) if error.errno == Errno::ESTALE && holds && attempts == 1 && self.is_gone(parent).await => {
                     return Err(Errno::ENOENT.into());
                 }
-                // It went between two questions: the name is gone, or leads to something else by now.
+                // The inode went away between two requests: the name is gone, or leads to another inode by now.
                 Err(error) if error.errno == Errno::ESTALE && attempts < most => attempts += 1,
                 found => return found,
             }
         }
     }
 
-    /// There is no such inode any more.
+    /// Whether the inode no longer exists.
     pub async fn is_gone(&self, ino: u64) -> bool {
         let known = self.client.getattr(self.fid(ino), None).await;
         known.is_err_and(|error| error.errno == Errno::ESTALE)
@@ -57,7 +58,7 @@ impl Server {
         Ok(self.named(parent, name, exact, attributes_for))
     }
 
-    /// Here the server checks permissions too: the file may have come into being after the kernel looked.
+    /// Here the server checks permissions too: the file may have been created after the kernel's lookup.
     pub async fn create(
         &self,
         asker: Asker,
@@ -67,7 +68,7 @@ impl Server {
         flags: i32,
     ) -> ClientResult<(Told, FileHandle, FopenFlags)> {
         let (dir, open) = (self.fid(parent), convert::open_mode(flags));
-        let (attr, file) = match self.client.create_ahead(&asker.plain(), dir, name, mode, open) {
+        let (attr, file) = match self.client.create_delayed(&asker.plain(), dir, name, mode, open) {
             Some(coming) => coming,
             None => {
                 let create =
@@ -80,7 +81,7 @@ impl Server {
         Ok((Told { attr: self.entry(&attr), attributes_for, name_for }, self.add_file(file), DATA_FLAGS))
     }
 
-    /// A file without a name (O_TMPFILE), made as `create` makes one with a name.
+    /// Makes a file without a name (O_TMPFILE), as `create` makes one with a name.
     pub async fn tmpfile(
         &self,
         asker: Asker,
@@ -112,7 +113,7 @@ impl Server {
         Ok(self.named(parent, name, self.entry(&made), self.client.attributes_for(&made)))
     }
 
-    /// Of `thread`: who comes too late twice is told so.
+    /// `thread` calls link(2). If its link comes too late a second time, the error is final.
     pub async fn link(&self, thread: u32, ino: u64, parent: u64, name: &[u8]) -> ClientResult<Entry> {
         let linked = self.client.link(&decided(), self.fid(ino), self.fid(parent), name).await;
         let attr = linked.map_err(|error| match error.errno {

@@ -1,8 +1,9 @@
 //! mount(2), umount(2).
 //!
-//! Called by ourselves where this user may, so that the mount's type says whose it is (`fuse.forebay`); else the system's
-//! helper (`helper`) does it. What fails says which step it was: the reason is never guessed from an error's number alone.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // mount(2) and umount(2) block: who calls has a thread
+//! This process calls them itself where its user may, so that the mount's type names its file system (`fuse.forebay`).
+//! Otherwise the system's helper (`helper`) does. Errors name the step that failed: the reason is never guessed from an
+//! error number alone.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // mount(2) and umount(2) block: the caller has a thread
 
 use std::{
     ffi::CString,
@@ -24,14 +25,14 @@ use crate::{FuseOptions, helper, transport::Greeting};
 
 const DEVICE: &str = "/dev/fuse";
 
-/// How mount(2) and /proc/self/mountinfo call it.
+/// The file system type in mount(2) and /proc/self/mountinfo.
 const KIND: &str = "fuse.forebay";
 
-/// Takes a mount away: its descriptor while it is held, which tells whether it is mounted.
+/// Unmounts. Holds the mount's descriptor while the mount is held; the descriptor shows whether it is still mounted.
 pub(crate) struct Unmounter(Weak<OwnedFd>);
 
 impl Unmounter {
-    /// EBUSY while programs use it.
+    /// Errors: EBUSY while programs use it.
     pub fn unmount(self, point: &str) -> io::Result<()> {
         match self.0.upgrade() {
             Some(descriptor) if !is_gone(&descriptor) => umount(point, 0),
@@ -40,25 +41,26 @@ impl Unmounter {
     }
 }
 
-/// What keeps a mount: its session with the kernel.
+/// Keeps a mount alive: its session with the kernel.
 pub(crate) struct Held {
     session: Session<Greeting>,
     descriptor: Arc<OwnedFd>,
 }
 
 impl Held {
-    /// Nobody serves it any more: takes away what is still mounted at `point`.
+    /// Unmounts what is still mounted at `point`, which is no longer served.
     pub fn end(self, point: &str) {
         if !is_gone(&self.descriptor) {
-            // Else somebody was faster.
+            // If this fails, another process unmounted it first.
             let _ = umount(point, libc::MNT_DETACH);
         }
-        // Now programs that are still in it are told that it is gone.
+        // Now programs that still use the mount get an error.
         drop((self.session, self.descriptor));
     }
 }
 
-/// Mounts at `point`, and answers the kernel's first question: what keeps it, its descriptor, and how to take it away.
+/// Mounts at `point`, and completes the kernel's FUSE_INIT. Returns what keeps the mount, its descriptor, and how to
+/// unmount it.
 pub(crate) fn mount(
     greeting: Greeting,
     point: &str,
@@ -82,14 +84,14 @@ pub(crate) fn mount(
     })
 }
 
-/// `None`: this user may not.
+/// `None`: this user may not call mount(2).
 fn mount_directly(point: &str, options: &FuseOptions) -> ClientResult<Option<OwnedFd>> {
     let root = fs::metadata(point).map_err(|error| no_point(point, &error))?;
     let descriptor = OwnedFd::from(open_device().map_err(|(code, words)| refused(point, code, &words))?);
     // SAFETY: no memory is involved.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
     let mode = root.mode() & libc::S_IFMT | root.permissions().mode();
-    // The kernel checks permissions, with all it knows of the process (see `caller`).
+    // The kernel checks permissions, because it knows everything about the process (see `caller`).
     let mut data =
         format!("fd={},rootmode={mode:o},user_id={uid},group_id={gid},default_permissions", descriptor.as_raw_fd());
     if options.allow_other {
@@ -133,7 +135,7 @@ fn open_device() -> Result<File, (Errno, String)> {
     })
 }
 
-/// Why the device cannot be opened. `of_device`: its mode and its owner, where they can be seen.
+/// Why the device cannot be opened. `of_device`: its mode and its owner, if they can be read.
 fn device_words(error: &io::Error, of_device: Option<(u32, u32)>) -> String {
     match (error.raw_os_error(), of_device) {
         (Some(libc::ENOENT), _) => {
@@ -171,7 +173,7 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().and_then(|code| u32::try_from(code).ok()).map_or(Errno::EIO, Errno)
 }
 
-/// The kernel has no such mount any more.
+/// Whether the kernel no longer has this mount.
 fn is_gone(descriptor: &OwnedFd) -> bool {
     let mut asked = libc::pollfd { fd: descriptor.as_raw_fd(), events: 0, revents: 0 };
     // SAFETY: `asked` is one pollfd, valid for the call.
@@ -179,7 +181,7 @@ fn is_gone(descriptor: &OwnedFd) -> bool {
     answered > 0 && asked.revents & libc::POLLERR != 0
 }
 
-/// Takes away what is mounted at `point`: by the helper, where this user may not.
+/// Unmounts `point`, through the helper where this user may not call umount(2).
 pub(crate) fn umount(point: &str, flags: libc::c_int) -> io::Result<()> {
     let path = CString::new(point)?;
     // SAFETY: `path` is a C string that outlives the call.
@@ -194,7 +196,7 @@ pub(crate) fn umount(point: &str, flags: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Takes a mount at `point` away, also one of a user who may not call umount(2). `flags`: as umount2(2) has them.
+/// Unmounts `point`, also for a user who may not call umount(2). `flags`: those of umount2(2).
 pub fn unmount(point: &Path, flags: libc::c_int) -> io::Result<()> {
     umount(point.to_str().ok_or(io::ErrorKind::InvalidInput)?, flags)
 }
@@ -208,7 +210,7 @@ fn is_root() -> bool {
 mod tests {
     use super::*;
 
-    /// /dev/fuse missing, mode 0600, forbidden to a container, nothing behind it | each has its own words
+    /// /dev/fuse missing, mode 0600, forbidden to a container, or without a driver | each has its own message
     #[test]
     fn a_device_that_cannot_be_opened_is_told_of_by_its_own_reason() {
         let said = |code: i32, of_device| device_words(&io::Error::from_raw_os_error(code), of_device);

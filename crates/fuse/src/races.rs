@@ -1,12 +1,14 @@
-//! Names that lead elsewhere by the time the kernel asks for what it found under them.
+//! Races: a name leads to another inode, or to none, by the time the kernel uses what it found under it.
 //!
-//! A call by path is a lookup and then what it is for; in between another client, or another process of this mount, may take
-//! the last name of what was found, and a local file system would go on with what it holds. Told ESTALE, the kernel looks all
-//! names up again and asks once more; told it again, it hands it to the program. So what is looked up by a thread that was told
-//! so is held for a moment: a file by a handle that neither reads nor writes, a link by its target, attributes by a copy. They
-//! were true after the call began, which is all it may ask.
+//! A call by path is a lookup and then the operation. In between, another client or another process of this mount may
+//! remove the last name of the inode. A local file system would continue with the inode it holds. After ESTALE the
+//! kernel looks all names up again and repeats the request. A second ESTALE goes to the program. So after a thread
+//! received ESTALE, the mount holds what that thread looks up for a moment: a file by a handle that neither reads nor
+//! writes, a symbolic link by its target, attributes by a copy. All of them were true after the call began, as the call
+//! requires.
 //!
-//! Not here: a thread of another pid namespace than the mount's (all of them have the number 0: what they are told may be ESTALE).
+//! Not here: threads in another pid namespace than the mount's. All of them have the number 0, so their programs may
+//! receive ESTALE.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -18,27 +20,27 @@ use fuser::FileAttr;
 
 use crate::{caller::decided, limits, server::Server};
 
-/// Who lost a race, and what is held that they do not lose it again.
+/// Threads that lost a race, and what is held so that they do not lose it again.
 #[derive(Default)]
 pub(crate) struct Races {
-    /// Threads that were told ESTALE, and until when they are minded.
+    /// Threads that received ESTALE, and until when they are remembered.
     lost: RefCell<BTreeMap<u32, Time>>,
-    /// The last link of each thread that came too late.
+    /// For each thread the last link that came too late: directory and name.
     links: RefCell<BTreeMap<u32, (u64, Bytes)>>,
     held: RefCell<BTreeMap<u64, Held>>,
 }
 
-/// What was found under a name a moment ago.
+/// What a recent lookup found under a name.
 struct Held {
     until: Time,
     attr: FileAttr,
     target: Option<Bytes>,
-    /// Of a regular file: as long as it is open, it can be asked for anything.
+    /// For a regular file: while it is open, every request for it can be served.
     file: Option<OpenFile>,
 }
 
 impl Races {
-    /// Notes what a thread is told of an inode that it names without a handle.
+    /// Notes the result that a thread gets for an inode that it names without a handle.
     pub fn told<T>(&self, thread: u32, ino: u64, result: &ClientResult<T>, now: Time) {
         let mut lost = self.lost.borrow_mut();
         match result {
@@ -50,7 +52,7 @@ impl Races {
                     lost.insert(thread, now + limits::HELD_FOR);
                 }
             }
-            // It is through: a file is never on the way to something else.
+            // The call has succeeded: a file is never an intermediate component of a path.
             Ok(_) if !lost.is_empty() && self.held.borrow().get(&ino).is_some_and(|held| held.file.is_some()) => {
                 lost.remove(&thread);
             }
@@ -58,20 +60,21 @@ impl Races {
         }
     }
 
-    /// What the thread looks up is to be held.
+    /// Whether what the thread looks up is to be held.
     pub fn holds(&self, thread: u32, now: Time) -> bool {
         let lost = self.lost.borrow();
         !lost.is_empty() && lost.get(&thread).is_some_and(|until| now < *until)
     }
 
-    /// The thread is still on its way.
+    /// The thread is still resolving its path.
     pub fn goes_on(&self, thread: u32, now: Time) {
         if let Some(until) = self.lost.borrow_mut().get_mut(&thread) {
             *until = now + limits::HELD_FOR;
         }
     }
 
-    /// What a thread is told whose link to `name` of `parent` came too late: what has no name any more gets no other.
+    /// The error for a thread whose link to `name` in `parent` came too late. An inode without a name never gets one
+    /// again, so the second time it is ENOENT.
     pub fn late_link(&self, thread: u32, parent: u64, name: &[u8]) -> Errno {
         let mut links = self.links.borrow_mut();
         if thread == 0 {
@@ -87,25 +90,26 @@ impl Races {
         Errno::ESTALE
     }
 
-    /// The attributes of what is held, but by no handle, and gone: whatever is done to it, nobody can see any more.
+    /// The attributes of an inode that is held without a handle and may be gone. Nobody can observe a change of it any
+    /// more.
     pub fn attr(&self, ino: u64) -> Option<FileAttr> {
         self.held.borrow().get(&ino).filter(|held| held.file.is_none()).map(|held| held.attr)
     }
 
-    /// The target of a link that is held.
+    /// The target of a symbolic link that is held.
     pub fn target(&self, ino: u64) -> Option<Bytes> {
         self.held.borrow().get(&ino)?.target.clone()
     }
 }
 
 impl Server {
-    /// Notes what a thread is told: see [`Races::told`].
+    /// Notes the result that a thread gets: see [`Races::told`].
     pub fn told<T>(&self, thread: u32, ino: u64, result: &ClientResult<T>) {
         self.races.told(thread, ino, result, self.env.now());
     }
 
-    /// What a thread is told of a change of names in directories: one that is gone takes none, and says ENOENT to who has looked
-    /// again.
+    /// The result of a change of entries in directories. A removed directory takes no entries: a thread that has looked
+    /// it up again gets ENOENT.
     pub async fn in_directories<T>(&self, thread: u32, parents: &[u64], result: ClientResult<T>) -> ClientResult<T> {
         match result {
             Err(error) if error.errno == Errno::ESTALE && self.races.holds(thread, self.env.now()) => {
@@ -120,7 +124,8 @@ impl Server {
         }
     }
 
-    /// Holds what a name was just found to lead to for a moment, or what it leads to by now. Errors: ESTALE to look again.
+    /// Holds the inode that a lookup of `name` just found, or the one it leads to by now. Errors: ESTALE to look up
+    /// again.
     pub async fn hold(self: &Rc<Self>, parent: u64, name: &[u8], found: Attr) -> ClientResult<Attr> {
         let (mut attr, mut file, mut target) = (found, None, None);
         if self.races.held.borrow().len() >= limits::HELD {
@@ -133,7 +138,7 @@ impl Server {
                 _ => error,
             });
             match held {
-                // It is not held then, as where there are many.
+                // Then it is not held, as when too many are held.
                 Err(error) if error.errno == Errno::ENFILE => return Ok(attr),
                 held => (attr, file) = held.map(|(now, held)| (now, Some(held)))?,
             }
@@ -142,7 +147,7 @@ impl Server {
         }
         let (ino, until) = (attr.fid.low, self.env.now() + limits::HELD_FOR);
         let before = self.races.held.borrow_mut().insert(ino, Held { until, attr: self.entry(&attr), target, file });
-        // (What was held before closes as it is dropped.)
+        // A file that was held before closes as it is dropped.
         if before.is_none() {
             let server = self.clone();
             drop(self.env.spawn(async move { server.let_go(ino).await }));
@@ -150,7 +155,7 @@ impl Server {
         Ok(attr)
     }
 
-    /// Lets go of what is held when its time is over.
+    /// Releases what is held for the inode when its time is over.
     async fn let_go(self: Rc<Self>, ino: u64) {
         loop {
             let now = self.env.now();
@@ -160,7 +165,7 @@ impl Server {
             }
             self.env.sleep(until.since(now)).await;
         }
-        // Its handle closes as it is dropped: nothing was done through it.
+        // The handle closes as it is dropped: nothing was done through it.
         drop(self.races.held.borrow_mut().remove(&ino));
     }
 }
@@ -191,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_cannot_be_told_apart_are_minded_by_nobody() {
+    fn threads_of_other_pid_namespaces_are_not_tracked() {
         let races = Races::default();
         races.told(0, 7, &told(Errno::ESTALE), Time(5));
         assert!(!races.holds(0, Time(5)));

@@ -1,4 +1,4 @@
-//! What answers the kernel's requests, on the client's shard.
+//! Serves the kernel's requests, on the client's shard.
 
 use std::{
     cell::{Cell, RefCell},
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Attr, Client, ClientResult, Coming, Dropped, OpenFile, TAKEN_LATE};
+use forebay_client::{Attr, Client, ClientResult, Dropped, KERNEL_DELAY, OpenFile, PendingFile};
 use forebay_env::{Env, Time};
 use forebay_proto::{Errno, Fid};
 use fuser::{FileAttr, FileHandle, FileType, INodeNo};
@@ -30,11 +30,13 @@ pub(crate) struct Server {
     pub client: Client,
     notifier: Notifier,
     below: Below,
-    /// Until when the kernel may believe a name.
+    /// Until when the kernel may cache any name.
     names_until: Cell<Time>,
-    /// Until when it is told none: what it may believe has to end before something mounted below lets it forget it.
+    /// Until when no name may be cached: something is mounted below, so names cannot be invalidated, and the timeouts
+    /// that the kernel has must end first.
     quiet_until: Cell<Time>,
-    /// Inodes the kernel was told of with attributes, and has not shown to have: until when it may believe those.
+    /// Inodes whose attributes a reply named and which the kernel has not referred to since: until when it may cache
+    /// those attributes.
     new: RefCell<BTreeMap<u64, Time>>,
     files: RefCell<BTreeMap<u64, Rc<Open>>>,
     pub pages: Pages,
@@ -44,32 +46,34 @@ pub(crate) struct Server {
     pub labels: Labels,
 }
 
-/// An open file of the kernel's.
+/// An open file of the kernel.
 pub(crate) struct Open {
-    coming: Coming,
-    /// How often it got set-id bits, from when it was opened on, since an ordinary user's change of its bytes dropped them; the next does.
+    coming: PendingFile,
+    /// How often the file got set-id bits, counted from the open on, since an unprivileged user's change of its bytes
+    /// last cleared them. If not 0, the next such change clears them.
     pub got_set_ids: Cell<u32>,
-    /// How often it may have got capabilities since a write dropped them; the next by anybody does.
+    /// How often the file may have got capabilities since a write last removed them. If not 0, the next write by any
+    /// user removes them.
     pub got_capability: Cell<u32>,
 }
 
 impl Open {
-    /// The file; while the MDT makes it, this waits.
+    /// The file. Waits while its create is pending.
     pub async fn file(&self) -> ClientResult<OpenFile> {
         self.coming.file().await
     }
 
-    /// The file, for who is in no hurry.
-    pub async fn file_in_time(&self) -> ClientResult<OpenFile> {
-        self.coming.file_in_time().await
+    /// The file, for a caller that can wait longer.
+    pub async fn file_batched(&self) -> ClientResult<OpenFile> {
+        self.coming.file_batched().await
     }
 
-    /// Takes a write to a file that the MDT is still making. False: it has to wait for the file.
+    /// Takes a write on a pending create. False: the write has to wait for the file.
     pub fn write_early(&self, offset: u64, data: &bytes::Bytes) -> bool {
         self.coming.write(offset, data)
     }
 
-    /// The same, if it is known already.
+    /// The file, if its create is no longer pending.
     pub fn arrived(&self) -> Option<ClientResult<OpenFile>> {
         self.coming.arrived()
     }
@@ -94,20 +98,20 @@ impl Server {
         }
     }
 
-    /// The fid of an inode number. Nothing has to be remembered for it, however many the kernel knows, nor after a restart:
-    /// names all live on MDT0000, whose fids are their low word.
+    /// The fid of an inode number. No table is needed, however many inodes the kernel knows, and none after a restart:
+    /// all names live on MDT0000, whose fids consist of their low word.
     pub fn fid(&self, ino: u64) -> Fid {
         Fid { high: 0, low: ino }
     }
 
-    /// What a name leads to, and how long the kernel may believe that it does.
+    /// The inode that a name leads to, and how long the kernel may cache that.
     pub fn named(&self, parent: u64, name: &[u8], attr: FileAttr, attributes_for: Duration) -> Entry {
         let name_for = self.name_for(parent, name, Some(self.fid(attr.ino.0)));
         let attributes_for = self.tell_new(attr.ino.0, attributes_for);
         Entry::There(Told { attr, attributes_for, name_for })
     }
 
-    /// How long the kernel may believe that a name leads to `fid`.
+    /// How long the kernel may cache that a name leads to `fid`.
     pub fn name_for(&self, parent: u64, name: &[u8], fid: Option<Fid>) -> Duration {
         let now = self.env.now();
         if !self.notifier.forgets_names() || now < self.quiet_until.get() {
@@ -115,13 +119,13 @@ impl Server {
         }
         let told = self.client.name_for(self.fid(parent), name, fid);
         if !told.is_zero() {
-            self.names_until.set(self.names_until.get().max(now + told + TAKEN_LATE));
+            self.names_until.set(self.names_until.get().max(now + told + KERNEL_DELAY));
         }
         told
     }
 
-    /// The kernel is to look all names up again. False: it cannot be told, for what is mounted below would go; the times that it
-    /// was told have to end first.
+    /// Makes the kernel look all names up again. False: that would detach what is mounted below, so the kernel is not
+    /// notified. The timeouts that it has must end first.
     fn forget_names(&self) -> bool {
         if self.names_until.get() <= self.env.now() {
             return true;
@@ -135,7 +139,8 @@ impl Server {
         true
     }
 
-    /// What the kernel may believe no more. False: it may be about to take up an inode it has just been told of.
+    /// Makes the kernel forget what it may no longer cache. False: it may be about to take up an inode that a reply has
+    /// just named.
     pub fn forget(&self, dropped: Dropped) -> bool {
         match dropped {
             Dropped::Attributes(fid) => self.forget_attributes(fid.low),
@@ -143,15 +148,15 @@ impl Server {
         }
     }
 
-    /// The kernel is to ask for the attributes again.
+    /// Makes the kernel ask for the attributes again.
     pub fn forget_attributes(&self, ino: u64) -> bool {
         let forgotten = self.notifier.forget_attributes(INodeNo(ino));
         let now = self.env.now();
         forgotten || self.new.borrow().get(&ino).is_none_or(|until| *until <= now)
     }
 
-    /// The kernel is being told of an inode it may not have so far: how long it may believe its attributes, if they are
-    /// leased for `leased_for`.
+    /// A reply is about to name an inode that the kernel may not have yet. Returns how long the kernel may cache its
+    /// attributes, if they are leased for `leased_for`.
     pub fn tell_new(&self, ino: u64, leased_for: Duration) -> Duration {
         let (mut new, now) = (self.new.borrow_mut(), self.env.now());
         if new.len() >= limits::NEW_INODES {
@@ -164,7 +169,7 @@ impl Server {
         leased_for
     }
 
-    /// The kernel has the inode.
+    /// The kernel has taken the inode up.
     pub fn known(&self, ino: u64) {
         let mut new = self.new.borrow_mut();
         if !new.is_empty() {
@@ -172,13 +177,13 @@ impl Server {
         }
     }
 
-    /// Attributes as the kernel wants them.
+    /// Attributes in the kernel's structure.
     pub fn entry(&self, attr: &Attr) -> FileAttr {
         convert::file_attr(attr)
     }
 
-    pub fn add_file(&self, file: impl Into<Coming>) -> FileHandle {
-        let coming: Coming = file.into();
+    pub fn add_file(&self, file: impl Into<PendingFile>) -> FileHandle {
+        let coming: PendingFile = file.into();
         let handle = coming.handle();
         let has_set_ids = convert::has_set_ids(coming.permissions());
         let got_capability = Cell::new(u32::from(coming.has_xattrs()));
@@ -187,17 +192,17 @@ impl Server {
         FileHandle(handle)
     }
 
-    /// Handles of it that are open drop its capabilities again with their next write.
+    /// The file got capabilities: the next write through each of its open handles removes them again.
     pub fn got_capability(&self, fid: Fid) {
         self.open_handles(fid, |open| open.got_capability.set(open.got_capability.get() + 1));
     }
 
-    /// Handles of it that are open drop its set-id bits with the next write by an ordinary user.
+    /// The file got set-id bits: the next write of an unprivileged user through each of its open handles clears them.
     pub fn got_set_ids(&self, fid: Fid) {
         self.open_handles(fid, |open| open.got_set_ids.set(open.got_set_ids.get() + 1));
     }
 
-    /// All handles that are, or may turn out to be, of the file.
+    /// Calls `each` for all handles that are, or may turn out to be, of the file.
     fn open_handles(&self, fid: Fid, each: impl Fn(&Open)) {
         for open in self.files.borrow().values() {
             if open.arrived().is_none_or(|file| file.is_ok_and(|file| file.fid() == fid)) {
@@ -212,12 +217,12 @@ impl Server {
 
     pub fn take_file(&self, handle: FileHandle) -> ClientResult<Rc<Open>> {
         let taken = self.files.borrow_mut().remove(&handle.0).ok_or(Errno::EBADF)?;
-        // With the last handle the kernel has written its pages back.
+        // The kernel has written its pages back by the time it releases the last handle.
         self.pages.closed(|ino| self.is_open(self.fid(ino), |_| true));
         Ok(taken)
     }
 
-    /// A mapping may have changed pages that the kernel has not written back.
+    /// Whether a mapping may have changed pages that the kernel has not written back.
     pub fn may_have_changed_pages(&self, fid: Fid) -> bool {
         self.pages.are_there(fid.low) && self.is_open(fid, |file| file.mode().write)
     }
@@ -239,7 +244,8 @@ impl Server {
         Ok(self.directories.borrow().get(&handle.0).cloned().ok_or(Errno::EBADF)?)
     }
 
-    /// The attributes that an open directory, which is gone, had when somebody last looked; it was removed when that was noticed.
+    /// The last known attributes of an open directory that was removed. Its change time is the time at which that was
+    /// noticed.
     pub fn directory_at_last(&self, fid: Fid) -> Option<FileAttr> {
         let open = self.directories.borrow();
         let mut attr = open.values().find(|directory| directory.fid == fid)?.attr.get();
@@ -252,7 +258,7 @@ impl Server {
         Some(attr)
     }
 
-    /// The attributes of something that may be an open directory.
+    /// Notes attributes, in case they are those of an open directory.
     pub fn note_directory(&self, attr: &FileAttr) {
         if attr.kind == FileType::Directory {
             let open = self.directories.borrow();

@@ -1,11 +1,12 @@
-//! What signals wait for the threads whose requests are served, as /proc tells.
+//! Pending signals of the threads whose requests are served, read from /proc.
 //!
-//! Of a thread that cannot be seen from here (0: it is in another pid namespace) nothing is known.
+//! Nothing is known of a thread that cannot be seen from here (0: it is in another pid namespace).
 #![allow(clippy::disallowed_methods)] // a thread's signals stand in /proc
 
 use std::{fs, io};
 
-/// Bit of SIGKILL in a mask of /proc. The kernel puts it there for whatever signal ends the process, unless it dumps core.
+/// Bit of SIGKILL in a mask of /proc. The kernel sets it for every signal that ends the process, unless the process
+/// dumps core.
 const KILL: u64 = bit(libc::SIGKILL);
 /// Signals that dump core where the process does not catch them.
 const CORE: u64 = bit(libc::SIGQUIT)
@@ -18,24 +19,25 @@ const CORE: u64 = bit(libc::SIGQUIT)
     | bit(libc::SIGSYS)
     | bit(libc::SIGXCPU)
     | bit(libc::SIGXFSZ);
-/// By which a person or a batch system asks a program to end. Timers, children and the like interrupt no local file system.
+/// Signals by which a person or a batch system asks a program to end. Timers, children and the like do not interrupt
+/// calls on a local file system.
 const END: u64 = bit(libc::SIGHUP) | bit(libc::SIGINT) | bit(libc::SIGQUIT) | bit(libc::SIGTERM);
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// True of a thread that is gone, or has a signal pending that it does not block.
+/// True of a thread that is gone, or has a pending signal that it neither blocks nor ignores.
 pub(crate) fn is_interrupted(thread: u32) -> bool {
     asked(thread, |status| to_see_to(status) != 0)
 }
 
-/// True of a thread that is gone, or has a signal to see to that asks it to end.
+/// True of a thread that is gone, or has a pending signal that asks it to end.
 pub(crate) fn is_asked_to_end(thread: u32) -> bool {
     asked(thread, |status| to_see_to(status) & END != 0)
 }
 
-/// True of a thread that is gone, or ends whatever it wants.
+/// True of a thread that is gone, or that will end without returning to its program.
 pub(crate) fn is_killed(thread: u32) -> bool {
     asked(thread, kills)
 }
@@ -74,7 +76,7 @@ fn mask(status: &str, name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// In a thread that has `signal` pending, and blocks it.
+    /// Runs `look` with a thread that has `signal` pending and blocks it.
     fn with_blocked(signal: i32, look: impl FnOnce(u32)) {
         // SAFETY: the set is initialised before use; the signal goes to this thread alone, which blocks it until it has
         // taken it back out.

@@ -1,10 +1,10 @@
-//! What tests need.
+//! Helpers for tests.
 
 use forebay_client::Attr;
 use forebay_proto::Fid;
 use fuser::FileAttr;
 
-/// Attributes of something of that mode, and nothing else.
+/// Attributes with this mode; the rest are defaults.
 pub fn attr(mode: u32) -> FileAttr {
     crate::convert::file_attr(&Attr {
         fid: Fid::ROOT,

@@ -1,4 +1,4 @@
-//! Requests of the kernel become tasks of the client's shard, those that have to wait for something.
+//! Kernel requests become tasks of the client's shard if they have to wait for something.
 #![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{
@@ -33,38 +33,38 @@ use crate::{
     server::Server,
 };
 
-/// The kernel's side of a mount.
+/// The mount's end of the connection to the kernel.
 pub(crate) struct Transport {
     pub server: Rc<Server>,
 }
 
-/// What is asked of the kernel when the mount begins.
+/// The capabilities requested from the kernel when the mount begins.
 pub(crate) struct Greeting {
-    /// FUSE over io_uring: wanted here, and granted there.
+    /// FUSE over io_uring: `Some` if it is wanted. The value becomes true if the kernel offers it.
     pub uring: Option<Arc<AtomicBool>>,
-    /// Without it there is to be no mount.
+    /// Refuse the mount without it.
     pub needs_uring: bool,
 }
 
-/// Why a mount that needs it is refused.
+/// The error for a mount that needs FUSE over io_uring and does not get it.
 pub(crate) const NO_URING: &str = "the kernel has no FUSE over io_uring for us: it needs Linux 6.14, and as root \
     `echo Y > /sys/module/fuse/parameters/enable_uring`; without `-o transport=uring` it does without";
 
-/// What is asked of the kernel where it can do it.
+/// Capabilities that are requested if the kernel has them.
 const WANTED: [InitFlags; 9] = [
-    // File handles (open_by_handle_at(2), NFS) outlive the kernel's memory: `.` is looked up in what they name.
+    // File handles (open_by_handle_at(2), NFS) stay valid when the kernel drops the inode: it looks up `.` in them.
     InitFlags::FUSE_EXPORT_SUPPORT,
-    // Access control lists; the umask counts only where a directory has no default one, which the server knows.
+    // Access control lists. The umask applies only where a directory has no default list, which the server knows.
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_DONT_MASK,
-    // Locks are the MDT's: they hold across mounts.
+    // The MDT keeps locks, so they hold across mounts.
     InitFlags::FUSE_POSIX_LOCKS,
     InitFlags::FUSE_FLOCK_LOCKS,
     // O_TRUNC comes with the open: one request, and atomic.
     InitFlags::FUSE_ATOMIC_O_TRUNC,
-    // Lookups and creates in one directory at the same time.
+    // Lookups and creates in one directory run in parallel.
     InitFlags::FUSE_PARALLEL_DIROPS,
-    // One large asynchronous call becomes many requests at once.
+    // One large asynchronous call becomes many parallel requests.
     InitFlags::FUSE_ASYNC_DIO,
     // Shared mappings of files opened with FOPEN_DIRECT_IO (Linux 6.6).
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
@@ -73,10 +73,10 @@ const WANTED: [InitFlags; 9] = [
 impl fuser::Filesystem for Greeting {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> std::io::Result<()> {
         for flag in WANTED {
-            // A kernel without it does the same with more requests, or refuses shared mappings.
+            // A kernel without it sends more requests for the same work, or refuses shared mappings.
             let _ = config.add_capabilities(flag);
         }
-        // Larger ones would make requests longer than there is room for.
+        // A larger value would make requests longer than the buffers for them.
         let _ = config.set_max_readahead(limits::REQUEST_BYTES);
         if let Some(granted) = &self.uring {
             let offered = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
@@ -92,7 +92,7 @@ impl fuser::Filesystem for Greeting {
 }
 
 impl Transport {
-    /// Serves a request: at once, or by a task if it has to wait. If the shard ends, the dropped reply answers EIO.
+    /// Serves a request: at once, or in a task if it has to wait. If the shard ends, the dropped reply sends EIO.
     fn serve<T, R, F>(&self, reply: R, call: F)
     where
         T: 'static,
@@ -102,7 +102,8 @@ impl Transport {
         self.send(async move |server: &Rc<Server>| answer(server, reply, call(server).await));
     }
 
-    /// The same for what names no handle, which may come too late for what the kernel found under a name.
+    /// The same for a request without a handle. The name under which the kernel found the inode may lead elsewhere by
+    /// now.
     fn serve_named<T, R, F>(&self, request: &Request, ino: INodeNo, reply: R, call: F)
     where
         T: 'static,
@@ -117,7 +118,7 @@ impl Transport {
         });
     }
 
-    /// The same for what is done to names of the directories `parents`.
+    /// The same for a change of entries of the directories `parents`.
     fn serve_in<T, R, F, const N: usize>(&self, request: &Request, parents: [INodeNo; N], reply: R, call: F)
     where
         T: 'static,
@@ -335,12 +336,12 @@ impl Filesystem for Transport {
         reply: ReplyData,
     ) {
         self.serve(reply, async move |server: &Rc<Server>| {
-            // The kernel reads pages for itself, what programs read for them.
+            // Reads without a lock owner fill pages of the kernel; the others are for programs.
             let read = match lock_owner {
                 None => server.read_pages(ino.0, fh, offset, size).await?,
                 Some(_) => server.read(ino.0, fh, offset, size).await?,
             };
-            // What was read was read.
+            // The read has succeeded, so an error here does not matter.
             let _ = server.note_access(fh, flags.0).await;
             Ok(read)
         });

@@ -1,4 +1,4 @@
-//! Extended attributes: the kernel asks for a length with size 0, then for the value with room for it.
+//! Extended attributes. The kernel first asks for the length with size 0, then for the value with a large enough size.
 
 use bytes::Bytes;
 use forebay_client::{ClientResult, LAYOUT_XATTR};
@@ -10,7 +10,7 @@ use crate::{
     server::Server,
 };
 
-/// What a program of the file may do that its user may not.
+/// File capabilities: rights that a program file grants beyond those of its user.
 const CAPABILITY: &[u8] = b"security.capability";
 const LABEL: &[u8] = b"security.selinux";
 
@@ -21,7 +21,7 @@ pub(crate) enum Sized {
     Value(Bytes),
 }
 
-/// `value` for a caller with room for `room` bytes; 0: it asks for the length.
+/// `value` for a caller whose buffer has `room` bytes. 0: the caller asks for the length.
 fn sized(value: Bytes, room: u32) -> ClientResult<Sized> {
     match room {
         0 => Ok(Sized::Length(value.len() as u32)),
@@ -30,12 +30,12 @@ fn sized(value: Bytes, room: u32) -> ClientResult<Sized> {
     }
 }
 
-/// POSIX access control lists; the kernel hands them over as attributes.
+/// POSIX access control lists; the kernel transfers them as attributes.
 fn is_acl(name: &[u8]) -> bool {
     name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
 }
 
-/// Of what the system keeps there are access control lists only.
+/// Of the attributes under `system.`, only access control lists are supported.
 fn is_supported(name: &[u8]) -> bool {
     !name.starts_with(b"system.") || is_acl(name)
 }
@@ -58,7 +58,7 @@ impl Server {
         sized(self.labels.told(name, value)?, room)
     }
 
-    /// Names under `trusted.` are shown to user 0 only, as their values are.
+    /// Only user 0 sees names under `trusted.`, as only it sees their values.
     pub async fn listxattr(&self, asker: Asker, ino: u64, room: u32) -> ClientResult<Sized> {
         let names = match self.client.listxattr(self.fid(ino)).await {
             Err(error) if error.errno == Errno::ESTALE && self.races.attr(ino).is_some() => Vec::new(),
@@ -79,7 +79,7 @@ impl Server {
             return self.migrate(asker, ino, value).await;
         }
         if name == LAYOUT_XATTR {
-            // The layout is the owner's; the kernel has checked write permission only.
+            // Only the owner may set a layout; the kernel has checked write permission only.
             let fid = self.fid(ino);
             return asker
                 .make(0, async |caller| self.client.setxattr(caller, fid, name, value, flags as u32).await)
@@ -87,10 +87,10 @@ impl Server {
         }
         let fid = self.fid(ino);
         if is_acl(name) {
-            // Whether set-group-id stays is decided by the groups of who asks.
+            // The asker's groups decide whether set-group-id stays.
             let set = async |caller: &_| self.client.setxattr(caller, fid, name, value, flags as u32).await;
             return match asker.make(S_ISGID, set).await {
-                Err(error) if error.errno == Errno::EPERM && self.is_allowed_still(asker, fid).await? => {
+                Err(error) if error.errno == Errno::EPERM && self.is_still_permitted(asker, fid).await? => {
                     set(&decided()).await
                 }
                 done => done,
@@ -103,7 +103,7 @@ impl Server {
         }
         match set {
             Err(error) if error.errno == Errno::ESTALE && self.races.attr(ino).is_some() => match flags {
-                // It had none that anybody can see any more, and gets one.
+                // The file is gone, so nobody sees its attributes: it has none to replace, and a new one is accepted.
                 libc::XATTR_REPLACE => Err(Errno::ENODATA.into()),
                 _ => Ok(()),
             },
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    /// What a program may do that its file was given rights for, another content of the file may not.
+    /// Removes the file's capabilities: they were granted to its previous content.
     pub async fn drop_capability(&self, ino: u64) -> ClientResult<()> {
         match self.client.removexattr(&decided(), self.fid(ino), CAPABILITY).await {
             Err(error) if error.errno != Errno::ENODATA => Err(error),
@@ -127,15 +127,16 @@ impl Server {
         self.of_gone(ino, self.client.removexattr(&decided(), self.fid(ino), name).await)
     }
 
-    /// Lists and labels are the owner's. Other attributes the kernel sets and takes away itself on behalf of whoever writes, or asks for the
-    /// permissions of now.
+    /// Access control lists and labels need the owner. The kernel sets and removes other attributes itself on behalf of
+    /// a writer, or checks the current permissions.
     async fn check_xattr(&self, asker: Asker, fid: Fid, name: &[u8]) -> ClientResult<()> {
         let is_for_owners = is_acl(name) || name == LABEL;
-        let is_allowed = !is_for_owners || self.is_allowed_still(asker, fid).await?;
+        let is_allowed = !is_for_owners || self.is_still_permitted(asker, fid).await?;
         if is_allowed { Ok(()) } else { Err(Errno::EPERM.into()) }
     }
 
-    /// An attribute of something that is gone, and held for who looked it up without a handle: there is none.
+    /// For an inode that is gone, and held for a thread that looked it up without a handle: the attribute does not
+    /// exist.
     fn of_gone<T>(&self, ino: u64, result: ClientResult<T>) -> ClientResult<T> {
         result.map_err(|error| match error.errno {
             Errno::ESTALE if self.races.attr(ino).is_some() => Errno::ENODATA.into(),

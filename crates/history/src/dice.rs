@@ -1,11 +1,11 @@
-//! Chance of a seed, without a dependency.
+//! Pseudorandom numbers from a seed, without a dependency.
 
-/// Random numbers, the same for the same seed.
+/// A pseudorandom generator: the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice of a seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,12 +19,12 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Below `n`.
+    /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.roll() % n.max(1)
     }
 
-    /// One of `items`, if there are any.
+    /// A random element of `items`, or `None` if it is empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         (!items.is_empty()).then(|| &items[self.below(items.len() as u64) as usize])
     }

@@ -1,4 +1,4 @@
-//! What is noted of a run, and the judgement over all of it.
+//! The events recorded in a run, and the verdict over all of them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,24 +9,24 @@ use crate::{
     search::{Operation, explain},
 };
 
-/// Bytes of a stripe of files on several targets.
+/// Stripe size of the files on several targets.
 pub const STRIPE_BYTES: u32 = 64 << 10;
 
-/// What there is to work on.
+/// What kind of object the workers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// Names of a directory: some that all want, then one of each worker's own.
+    /// Names in one directory: some that all workers use, then one private name per worker.
     Names {
-        /// Those that all want.
+        /// How many names all workers use.
         contested: u32,
-        /// Workers.
+        /// Number of workers, each with one private name.
         workers: u32,
     },
     /// A file on one target.
     Small,
     /// A file on several targets.
     Striped,
-    /// The same, in which workers mostly write records in turn.
+    /// A file on several targets. Workers mostly write interleaved records to it.
     Shared,
     /// A file on several targets that is only appended to.
     Log,
@@ -34,21 +34,21 @@ pub enum Kind {
     Locks,
 }
 
-/// What was asked, and what was answered if anything.
+/// A request, and its answer if there was one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Of a name.
+    /// On a name.
     Name(names::Ask, Option<names::Answer>),
-    /// Of a file's bytes.
+    /// On a file's bytes.
     Bytes(file::Ask, Option<file::Answer>),
-    /// Of a log.
+    /// On a log.
     Log(log::Ask, Option<log::Answer>),
-    /// Of a lock.
+    /// On a lock.
     Lock(lock::Ask, Option<lock::Answer>),
 }
 
 impl Kind {
-    /// What a round is about, for so many workers.
+    /// The usual objects of a round with this many workers.
     pub fn usual(workers: u32) -> Vec<Self> {
         let names = |contested| Self::Names { contested, workers };
         vec![names(2), names(4), Self::Small, Self::Small, Self::Striped, Self::Log, Self::Locks, Self::Shared]
@@ -56,7 +56,7 @@ impl Kind {
 }
 
 impl Ask {
-    /// All there is to see of an object; every lock is taken.
+    /// The operations that show the whole final state of an object. For a file with locks they take every lock.
     pub fn all(kind: Kind) -> Vec<Self> {
         match kind {
             Kind::Names { contested, workers } => {
@@ -78,38 +78,38 @@ impl Ask {
     }
 }
 
-/// One operation as it is noted.
+/// One operation as it was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Which of the objects.
+    /// Index of the object.
     pub object: u32,
-    /// Who.
+    /// Number of the worker.
     pub worker: u32,
-    /// When it was asked, in nanoseconds of one clock for all.
+    /// Time of the call, in nanoseconds. All workers use one clock.
     pub begun: u64,
-    /// When it was answered; the largest number: never.
+    /// Time of the return; `u64::MAX` if the call never returned.
     pub ended: u64,
-    /// What.
+    /// The request and its answer.
     pub ask: Ask,
 }
 
-/// What a good history had in it.
+/// What a good history contained.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Those that were never answered.
+    /// Operations that were never answered.
     pub unanswered: u64,
-    /// Those that lost against another: EEXIST, ENOENT, a lock denied.
+    /// Operations that lost a race: EEXIST, ENOENT, a denied lock.
     pub lost: u64,
-    /// Those that ran beside another of the same object.
+    /// Operations that overlapped an earlier one on the same object.
     pub beside: u64,
-    /// By kind of what was asked.
+    /// Number of operations by kind.
     pub asked: BTreeMap<String, u64>,
 }
 
 impl Summary {
-    /// Adds another's numbers.
+    /// Adds the numbers of another summary.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.unanswered += other.unanswered;
@@ -191,7 +191,7 @@ fn object(kind: Kind, events: &[&Event]) -> Result<(), String> {
     }
 }
 
-/// How many began before an earlier one had ended.
+/// Counts the operations that were called before an earlier one had returned.
 fn beside(sorted: &[&Event]) -> u64 {
     let mut last_end = 0;
     let mut count = 0;

@@ -1,9 +1,11 @@
-//! The bytes and the size of one file, in cells.
+//! Checks the bytes and the size of one file, in cells.
 //!
-//! Of a file on one target every call is atomic, an append too: its bytes and the size that they make are seen together. Of a
-//! file on several targets each cell and the size are objects of their own ([`check_striped`]): a call is atomic on each target
-//! only. So a write may lengthen the file stripe by stripe, and one that a truncate overtook is done whole once more, whatever
-//! of it was seen before.
+//! On a file with one target every call is atomic. This includes an append: its bytes and the new size become visible
+//! together.
+//!
+//! On a file with several targets a call is atomic on each target only, so each cell and the size are checked as
+//! separate objects ([`check_striped`]). A write may extend the file stripe by stripe. A write that races with a
+//! truncate is executed once more in full, even if other clients have already seen parts of it.
 
 use std::collections::BTreeSet;
 
@@ -14,50 +16,50 @@ use crate::{
     stamp::{self, Cell},
 };
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// pwrite(2).
     Write {
         /// First cell.
         at: u32,
-        /// How many.
+        /// Number of cells.
         cells: u32,
-        /// Who writes.
+        /// Tag of this write.
         tag: u32,
     },
     /// write(2) on O_APPEND.
     Append {
-        /// How many.
+        /// Number of cells.
         cells: u32,
-        /// Who writes.
+        /// Tag of this append.
         tag: u32,
     },
-    /// truncate(2), ftruncate(2), O_TRUNC: to so many cells.
+    /// truncate(2), ftruncate(2) or O_TRUNC: the new size in cells.
     Truncate(u32),
-    /// The whole file.
+    /// A read of the whole file.
     Read,
     /// st_size.
     Size,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It is done.
+    /// Success.
     Done,
-    /// The bytes.
+    /// The bytes that were read, as cells.
     Cells(Vec<Cell>),
-    /// The size.
+    /// The size in cells.
     Size(u32),
 }
 
 type Op = Operation<Ask, Answer>;
 
-/// A cell that somebody wrote and nobody ever read.
+/// Stands for any cell that was written and that no client ever read.
 const UNREAD: Cell = Cell::MAX;
 
-/// A file on one target. It keeps apart only what was read: files that differ in other cells are the same to everybody.
+/// A file on one target. Its state distinguishes only cells that were read: no client can tell the others apart.
 pub struct Whole {
     read: BTreeSet<Cell>,
 }
@@ -109,25 +111,26 @@ impl Object for Whole {
     }
 }
 
-/// Checks a file on one target.
+/// Checks the history of a file on one target.
 pub fn check(history: Vec<Op>) -> Result<(), String> {
     let read = Seen::of(&history).cells;
     explain(&Whole { read }, history)
 }
 
-/// A number that is set, raised and read: a cell, or the size.
+/// A register that is set, raised and read: one cell, or the size.
 struct Number;
 
 #[derive(Clone, Copy, Debug)]
 enum Change {
     /// A truncate.
     Cut(Cell),
-    /// A write of a cell, which may have been done `again`.
+    /// A write of a cell. With `again` it may have been executed twice.
     Set {
         value: Cell,
         again: bool,
     },
-    /// A write's end, and the ends of its stripes before; it may have been done `again`.
+    /// A write raises the size, to its end or to any stripe boundary before it. With `again` it may have been executed
+    /// twice.
     Raise {
         from: Cell,
         to: Cell,
@@ -167,8 +170,8 @@ impl Object for Number {
     }
 }
 
-/// Checks a file on several targets, with so many cells in a stripe: every cell, then the size. It has no appends; `log` checks
-/// those.
+/// Checks the history of a file on several targets, with `stripe` cells in a stripe: first every cell, then the size.
+/// Such a history has no appends; `log` checks those.
 pub fn check_striped(history: &[Op], stripe: u32) -> Result<(), String> {
     let longest = history.iter().filter_map(|operation| match &operation.input {
         Ask::Write { at, cells, .. } => Some(at + cells),
@@ -193,8 +196,8 @@ pub fn check_striped(history: &[Op], stripe: u32) -> Result<(), String> {
     explain(&Number, of_size.collect()).map_err(|error| format!("size: {error}"))
 }
 
-/// What anybody has seen. A write without an answer of which nobody saw anything need not have been done: it only set or raised
-/// numbers, and whatever saw one afterwards would have seen that.
+/// The cells and sizes that any client saw. The search may ignore an unanswered write if no client saw any of it: the
+/// write only set or raised registers, and a later read would have shown the new value.
 struct Seen {
     cells: BTreeSet<Cell>,
     sizes: BTreeSet<Cell>,

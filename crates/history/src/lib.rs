@@ -1,13 +1,15 @@
-//! Histories: what several clients asked and were told of the same names, bytes and locks, and whether some order explains it.
+//! Checks histories: what several clients requested on the same names, bytes and locks, and what they were answered.
 //!
-//! Everybody's operations are noted with the times of call and return. A history is good if each operation can be given one
-//! point between its call and its return so that, in the order of these points, every answer is what one local file system
-//! would have said: no stale read, no lost append, one winner for every name and lock.
+//! A history holds the operations of all clients with the times of call and return. It is good if it is linearizable:
+//! each operation has a point between its call and its return, and in the order of these points every answer is what
+//! one local file system would give. So a good history has no stale read and no lost append, and one winner for every
+//! name and lock.
 //!
-//! Invariant: an operation that was never answered (its client died or was evicted) may have happened at any time after its
-//! call, or not at all; everything else must be explained.
-//! Invariant: a history that could not be decided is refused.
-//! Not here: running the operations. The simulator does that with client libraries, `xtask histories` with system calls.
+//! Invariant: an operation without an answer (its client died or was evicted) may have taken effect at any time after
+//! its call, or never. Every other operation must be explained.
+//! Invariant: a history that the search could not decide is rejected.
+//! Not here: running the operations. The simulator runs them with client libraries, `xtask histories` with system
+//! calls.
 
 mod dice;
 mod event;

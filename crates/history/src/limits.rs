@@ -1,7 +1,7 @@
 //! Bounds of the checker.
 
-/// States the search looks at before it gives a history up as undecided: half a minute, and some gigabytes. Eight clients that begin
-/// to append to one file at once have needed half a million.
+/// States that the search visits before it gives up on a history as undecided. That takes half a minute and some
+/// gigabytes. Eight clients that start to append to one file at the same time have needed half a million.
 pub const STATES: usize = 4_000_000;
-/// Operations shown of a history that is refused, around the place where it got stuck.
+/// Operations shown of a rejected history, around the point where the search got stuck.
 pub const SHOWN: usize = 40;

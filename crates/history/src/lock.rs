@@ -1,50 +1,51 @@
-//! Advisory locks: no two that exclude each other are held at once, and none is refused for nothing.
+//! Checks advisory locks: no two conflicting locks are held at once, and no lock is denied without a conflict.
 //!
-//! Whoever holds a lock alone counts: it reads a number in the file and writes the next one. So what a lock protects is checked
-//! too: nobody counts from a number that is stale.
+//! The holder of an exclusive lock increments a counter in the file: it reads the number and writes the next one. So
+//! the data that a lock protects is checked too: no holder may read a stale number.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{limits, search::Operation};
 
-/// What is asked: a lock, held for a while, let go of.
+/// A request: take a lock, hold it for a while, release it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
-    /// By flock(2) instead of fcntl(2): the two never meet.
+    /// With flock(2) instead of fcntl(2). The two kinds never conflict.
     pub flock: bool,
-    /// First and last of the ranges it covers; flock(2) covers all.
+    /// First and last range that the lock covers. A flock(2) lock covers all.
     pub ranges: (u32, u32),
-    /// Nobody else has it at the same time.
+    /// An exclusive lock; otherwise shared.
     pub exclusive: bool,
-    /// Wait for it.
+    /// Wait for the lock.
     pub wait: bool,
-    /// For how long to hold it.
+    /// How long to hold the lock.
     pub hold_us: u32,
 }
 
-/// What became of it.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Somebody has one that excludes it.
+    /// Denied: another worker has a conflicting lock.
     Denied,
-    /// It was held, without doubt between these two times; from the call to the end of the operation perhaps.
+    /// Granted. It was certainly held between `from` and `until`, and perhaps from the call to the return.
     Held {
         /// When it was granted.
         from: u64,
-        /// When it was last used with success, or let go of.
+        /// When it was last used with success, or released.
         until: u64,
-        /// The number counted to under it.
+        /// The counter value that was written under the lock.
         counted: Option<u64>,
     },
 }
 
 type Op = Operation<Ask, Answer>;
 
-/// Ranges of a file.
+/// Number of ranges in a file.
 pub const RANGES: u32 = 4;
 
 impl Ask {
-    /// The number that it counts: of flock(2) (`None`), or of its range, if it has one range for itself alone.
+    /// The counter that this request increments, if it has one: that of flock(2) (`None`), or that of its range if the
+    /// lock covers a single range exclusively.
     pub fn counter(&self) -> Option<Option<u32>> {
         match (self.exclusive, self.flock) {
             (true, true) => Some(None),
@@ -67,7 +68,7 @@ fn held(operation: &Op) -> Option<(u64, u64, Option<u64>)> {
     }
 }
 
-/// Checks the locks of a file.
+/// Checks all locks on a file.
 pub fn check(history: &[Op]) -> Result<(), String> {
     for (number, one) in history.iter().enumerate() {
         for other in &history[number + 1..] {
@@ -89,7 +90,7 @@ fn two_winners(one: &Op, other: &Op) -> Result<(), String> {
     Ok(())
 }
 
-/// Whoever was denied met somebody who may have had the lock then.
+/// For a denied lock there must be another worker that may have held a conflicting lock at that time.
 fn for_something(denied: &Op, history: &[Op]) -> Result<(), String> {
     if denied.output != Some(Answer::Denied) {
         return Ok(());
@@ -105,7 +106,7 @@ fn for_something(denied: &Op, history: &[Op]) -> Result<(), String> {
     }
 }
 
-/// Those that would exclude it, at about the same time.
+/// The conflicting operations at about the same time.
 fn around(denied: &Op, history: &[Op]) -> String {
     let mut near: Vec<&Op> = history.iter().filter(|other| exclude(denied, other)).collect();
     near.sort_by_key(|other| other.begun);
@@ -113,7 +114,7 @@ fn around(denied: &Op, history: &[Op]) -> String {
     near.iter().skip(from).take(limits::SHOWN).map(|other| format!("{other:?}\n")).collect()
 }
 
-/// Numbers of one counter, counted under a lock held alone, only rise, each to be had once.
+/// The numbers of one counter only rise, and each occurs once.
 fn counts(history: &[&Op]) -> Result<(), String> {
     let mut counted: Vec<(u64, &Op)> = history.iter().filter_map(|one| Some((held(one)?.2?, *one))).collect();
     counted.sort_by_key(|(number, _)| *number);
@@ -142,7 +143,7 @@ mod tests {
         Operation { worker: 0, begun: times.0, ended: times.1, input, output }
     }
 
-    /// Held from one after its call to one before its end.
+    /// Granted from one after the call to one before the return.
     fn hold(begun: u64, ended: u64, exclusive: bool, counted: Option<u64>) -> Op {
         let output = Answer::Held { from: begun + 1, until: ended - 1, counted };
         op((begun, ended), exclusive, (0, 0), Some(output))

@@ -1,9 +1,13 @@
-//! A file that only appends change: a direct rule for each promise, for any number of operations.
+//! Checks a file that only appends change. There is one direct rule for each promise, so a history may have any number
+//! of operations.
 //!
-//! Every record carries its tag, so a read tells where each append lies. Then: no append is lost, torn, there twice or on
-//! another; those that were answered lie in the order of time; no read or size shows less than an earlier one did, or than
-//! had been acknowledged before it was asked; nothing is longer than all appends together; and no read shows zeros, as
-//! nobody has written any: the file is as long as its bytes, also while appends are under way and where one was lost.
+//! Every record carries its tag, so a read shows where each append lies. The rules:
+//! - No append is lost, torn or duplicated, and no two overlap.
+//! - Answered appends lie in the order of time.
+//! - No read or size shows less than an earlier one did, or less than was acknowledged before its call.
+//! - Nothing is longer than all appends together.
+//! - No read shows zeros, as nobody wrote any. The file is exactly as long as its bytes, also while appends are in
+//!   flight and where one was lost.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +15,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::{search::Operation, stamp::Cell};
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// write(2) on O_APPEND.
     Append {
-        /// How many cells.
+        /// Number of cells.
         cells: u32,
-        /// Who writes.
+        /// Tag of this append.
         tag: u32,
     },
     /// A read of some cells.
     Read {
         /// First cell.
         from: u64,
-        /// How many were asked for.
+        /// Number of cells requested.
         cells: u32,
     },
     /// st_size.
     Size,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Appended; at this cell, if that was told.
+    /// Success, with the cell where the append lies, if the answer says so.
     At(Option<u64>),
-    /// The cells; fewer than asked for: the file ends there.
+    /// The cells that were read. If there are fewer than requested, the file ends there.
     Cells(Vec<Cell>),
     /// The size in cells.
     Size(u64),
@@ -63,10 +67,10 @@ impl Append<'_> {
     }
 }
 
-/// A time at which somebody was told that the file is at least so long.
+/// By a minimum size of the file: the time at which a client first knew of it.
 type Seen = BTreeMap<u64, u64>;
 
-/// Checks a log. The history ends with a read of everything.
+/// Checks the history of a log. It must end with a read of the whole file.
 pub fn check(history: &[Op]) -> Result<(), String> {
     let mut appends = appends(history)?;
     for operation in history {
@@ -95,7 +99,7 @@ fn appends(history: &[Op]) -> Result<BTreeMap<u32, Append<'_>>, String> {
     Ok(appends)
 }
 
-/// Where the appends lie that a read shows.
+/// Records where the appends lie that a read shows.
 fn place(appends: &mut BTreeMap<u32, Append<'_>>, read: &Op) -> Result<(), String> {
     let (Ask::Read { from, .. }, Some(Answer::Cells(cells))) = (&read.input, &read.output) else { return Ok(()) };
     for (number, cell) in cells.iter().enumerate().filter(|(_, cell)| **cell != 0) {
@@ -129,9 +133,9 @@ fn apart(placed: &[&Append<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-/// An append that was asked for after another was answered lies behind it.
+/// An append that was called after another had returned must lie behind it.
 fn in_order(placed: &[&Append<'_>]) -> Result<(), String> {
-    // From the end on: nothing may have been answered before something in front of it was asked for.
+    // Walk from the end of the file: an append may not have returned before the call of one in front of it.
     let mut earliest: Option<&Append<'_>> = None;
     for append in placed.iter().rev() {
         if let Some(behind) = earliest.filter(|behind| behind.operation.ended < append.operation.begun) {
@@ -147,7 +151,7 @@ fn in_order(placed: &[&Append<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-/// Every read and size shows what had been acknowledged or shown before it was asked, and no zeros.
+/// Every read and size shows what was acknowledged or shown before its call, and no read shows zeros.
 fn whole(history: &[Op], appends: &BTreeMap<u32, Append<'_>>, placed: &[&Append<'_>]) -> Result<(), String> {
     let sizes = sizes(history, placed);
     for operation in history {
@@ -168,7 +172,8 @@ fn whole(history: &[Op], appends: &BTreeMap<u32, Append<'_>>, placed: &[&Append<
     Ok(())
 }
 
-/// Where an answer says that the file ends; of a read that begins behind the end: at most there, and at `most`.
+/// The end of the file according to an answer. An empty read that begins behind the end shows only a bound: the lower
+/// of its start and `most`.
 fn end_told(operation: &Op, most: u64) -> Option<u64> {
     match (&operation.input, &operation.output) {
         (Ask::Size, Some(Answer::Size(size))) => Some(*size),
@@ -180,7 +185,7 @@ fn end_told(operation: &Op, most: u64) -> Option<u64> {
     }
 }
 
-/// Since when the file was known to be at least so long.
+/// When clients first knew that the file has at least a certain size.
 fn sizes(history: &[Op], placed: &[&Append<'_>]) -> Seen {
     let mut seen = Seen::new();
     for append in placed.iter().filter(|append| append.is_answered()) {

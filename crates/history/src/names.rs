@@ -1,6 +1,7 @@
-//! A few names of one directory, and the files they are names of.
+//! Checks a few names in one directory, and the files that they name.
 //!
-//! A link to a name takes two steps, as everywhere: the name's file is looked up, then that file gets another name.
+//! A link takes two steps, as in every file system: it looks up the file of the old name, then adds the new name to
+//! that file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::search::{Object, Operation};
 
-/// A name, by number.
+/// Index of a name.
 pub type Name = u32;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// open(2) with O_CREAT and O_EXCL.
@@ -26,37 +27,37 @@ pub enum Ask {
     Exchange(Name, Name),
     /// unlink(2).
     Unlink(Name),
-    /// Which file a name stands for.
+    /// A lookup: which file a name refers to.
     Look(Name),
-    /// How many names a file has, by its inode number.
+    /// The link count of a file, by its inode number.
     Links(u64),
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It is done.
+    /// Success.
     Done,
-    /// The file made or found, by its inode number.
+    /// The inode number of the file that was created or found.
     File(u64),
     /// ENOENT.
     Absent,
     /// EEXIST.
     Exists,
-    /// Names of a file.
+    /// The link count.
     Count(u32),
 }
 
 /// A file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum File {
-    /// Its number was told.
+    /// A file whose inode number some answer reported.
     Known(u64),
-    /// Made by the operation of this number, which was never answered.
+    /// A file created by the operation with this index, which was never answered.
     Made(usize),
 }
 
-/// Who has which name, and what links under way have found.
+/// The file of each name, and the files that unfinished links have looked up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct State {
     names: Vec<Option<File>>,
@@ -78,7 +79,7 @@ impl State {
         self.names.iter().filter(|named| **named == Some(file)).count() as u32
     }
 
-    /// The same, now that the number of a file is known.
+    /// The same state, now that the inode number of `made` is known.
     fn knowing(&self, made: File, number: u64) -> Self {
         let mut after = self.clone();
         let all = after.names.iter_mut().flatten().chain(after.found.values_mut());
@@ -87,24 +88,25 @@ impl State {
     }
 }
 
-/// Names of a directory.
+/// The names in a directory.
 pub struct Names {
     count: u32,
-    /// Numbers that creates were told: a file that was made without an answer has another.
+    /// Inode numbers that creates reported. A file from an unanswered create has a different one.
     told: BTreeSet<u64>,
 }
 
 type Op = Operation<Ask, Answer>;
 
 impl Names {
-    /// `count` names that nobody has yet, and what will be done to them.
+    /// A directory with `count` names, none of them in use yet, and the history to check on it.
     pub fn new(count: u32, history: &[Op]) -> Self {
         let made = history.iter().filter(|operation| matches!(operation.input, Ask::Create(_)));
         let told = made.filter_map(|create| if let Some(Answer::File(n)) = create.output { Some(n) } else { None });
         Self { count, told: told.collect() }
     }
 
-    /// The states in which `file` has the number `told`: as it is, or knowing it now.
+    /// The state if `file` has the inode number `told`: unchanged, or with the number now known. `None` if it cannot
+    /// have it.
     fn matching(&self, state: &State, file: File, told: u64) -> Option<State> {
         match file {
             File::Known(number) => (number == told).then(|| state.clone()),
@@ -114,7 +116,7 @@ impl Names {
     }
 }
 
-/// The state after, if the answer is the one that was given.
+/// The state after the operation, if `answer` is the one that was recorded.
 fn answered(operation: &Op, answer: &Answer, state: State) -> Vec<(State, bool)> {
     let fits = operation.output.as_ref().is_none_or(|given| given == answer);
     if fits { vec![(state, true)] } else { Vec::new() }
@@ -156,7 +158,7 @@ impl Object for Names {
             },
             Ask::Rename(from, to) => match state.at(from) {
                 None => answered(operation, &Answer::Absent, same()),
-                // Two names of one file: nothing is done.
+                // Two names of one file: rename does nothing.
                 file if file == state.at(to) => answered(operation, &Answer::Done, same()),
                 file => answered(operation, &Answer::Done, state.with(from, None).with(to, file)),
             },
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
     use crate::search::explain;
 
-    /// Operations one after another, except where they say otherwise: (begun, ended, asked, answered).
+    /// Checks sequential operations, except where their times overlap: (begun, ended, request, answer).
     fn check(operations: &[(u64, u64, Ask, Option<Answer>)]) -> Result<(), String> {
         let history: Vec<Op> = operations
             .iter()
@@ -280,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_link_finds_its_file_before_it_names_it() {
-        // Between the two steps the name it began with goes, the file does not.
+        // Between the two steps of the link another operation removes the old name, but not the file.
         let history = [
             (0, 1, Ask::Create(0), Some(Answer::File(1))),
             (2, 3, Ask::Link(0, 1), Some(Answer::Done)),

@@ -1,22 +1,22 @@
-//! What a worker does next, by chance: all workers on the same few names, bytes and locks.
+//! Draws the next operation of a worker at random. All workers use the same few names, bytes and locks.
 
 use crate::{Dice, Kind, event::Ask, file, lock, log, names};
 
-/// Longest small file's cells that are written at a place.
+/// Writes at an offset stay within this many cells of a small file.
 const SMALL_CELLS: u64 = 12;
-/// The same of a striped one: five stripes of 64 KiB.
+/// The same for a striped file: five stripes of 64 KiB.
 const STRIPED_CELLS: u64 = 40;
-/// Cells of a shared file: half of them at least lie where runs of records may begin.
+/// Cells of a shared file. Runs of records lie in its first cells: at most `RUN_RECORDS` times the number of workers.
 const SHARED_CELLS: u64 = 480;
-/// Longest run of records that one worker writes.
+/// Most records in one worker's run.
 const RUN_RECORDS: u32 = 40;
-/// Most cells of one append to a log.
+/// Most cells in one append to a log.
 const RECORD_CELLS: u64 = 40;
-/// Cells asked for by one read of a log.
+/// Cells requested by a read of a whole log.
 const READ_CELLS: u32 = 4096;
 
 impl Kind {
-    /// Bytes of a cell of such a file; those of several targets divide a stripe.
+    /// Bytes of a cell in such a file. On several targets the cell size divides the stripe size.
     pub fn cell_bytes(self) -> usize {
         match self {
             Kind::Small => 700,
@@ -27,7 +27,7 @@ impl Kind {
     }
 }
 
-/// Draws what one worker does.
+/// Draws the operations of one worker.
 pub struct Player {
     dice: Dice,
     worker: u32,
@@ -37,13 +37,13 @@ pub struct Player {
 }
 
 impl Player {
-    /// A player; `between`: also renames from one name that all want to another.
+    /// A player for one worker. With `between` it also renames from one shared name to another.
     pub fn new(seed: u64, worker: u32, kinds: &[Kind], between: bool) -> Self {
         assert!(worker < 1 << 12, "tags have room for so many workers");
         Self { dice: Dice::new(seed), worker, kinds: kinds.to_vec(), tags: 0, between }
     }
 
-    /// The next operation and its object, without an answer.
+    /// Draws the next operation and its object; the answer is empty.
     pub fn draw(&mut self) -> (u32, Ask) {
         let object = self.dice.below(self.kinds.len() as u64) as usize;
         let ask = match self.kinds[object] {
@@ -57,7 +57,8 @@ impl Player {
         (object as u32, ask)
     }
 
-    /// Records that it writes one after another to the shared file, if there is one, in places that are its own among `workers`.
+    /// Draws a run of records that this worker writes in sequence to the shared file, if there is one. The records of
+    /// `workers` workers are interleaved, so no two workers write the same cell.
     pub fn run(&mut self, workers: u32) -> Vec<(u32, Ask)> {
         let Some(object) = self.kinds.iter().position(|kind| *kind == Kind::Shared) else { return Vec::new() };
         let records = RUN_RECORDS.min(SHARED_CELLS as u32 / workers);
@@ -66,12 +67,12 @@ impl Player {
         (0..count).map(write).map(|ask| (object as u32, Ask::Bytes(ask, None))).collect()
     }
 
-    /// How long to wait before it, in microseconds: mostly not at all, so that many run beside each other.
+    /// How long to wait before the next operation, in microseconds. Mostly zero, so that many operations overlap.
     pub fn pause_us(&mut self, longest: u64) -> u64 {
         if self.dice.below(12) == 0 { self.dice.below(longest) } else { 0 }
     }
 
-    /// True once in `n` times.
+    /// True with a probability of one in `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.dice.below(n) == 0
     }
@@ -98,7 +99,7 @@ impl Player {
             56..=67 => Ask::Unlink(some),
             68..=70 => Ask::Unlink(mine),
             71..=83 => Ask::Look(some),
-            // The number is not known yet: whoever runs it asks for the name first.
+            // The inode number is not known yet: the worker looks up the name first.
             84..=89 => Ask::Links(some.into()),
             90..=94 => Ask::Rename(some, other),
             95..=96 => Ask::Move(some, other),

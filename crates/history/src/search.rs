@@ -1,7 +1,8 @@
-//! The search for an order (Wing and Gong, with Lowe's memory of what was tried).
+//! Searches for an order that explains a history: the algorithm of Wing and Gong, with Lowe's cache of visited states.
 //!
-//! An object is a state and what each operation may do to it. Some operations take several steps that others may see between
-//! (a write to several targets lengthens a file stripe by stripe): the object says so by steps that do not end the operation.
+//! An object has a state and defines what each operation may do to it. Some operations take several steps that others
+//! may see in between: a write to several targets extends a file stripe by stripe. The object models this with steps
+//! that do not complete the operation.
 
 use std::{
     collections::BTreeMap,
@@ -10,37 +11,39 @@ use std::{
 
 use crate::limits;
 
-/// One operation of a history.
+/// One operation in a history.
 #[derive(Clone, Debug)]
 pub struct Operation<I, O> {
-    /// Who.
+    /// Number of the worker.
     pub worker: u32,
-    /// When it was asked, in nanoseconds.
+    /// Time of the call, in nanoseconds.
     pub begun: u64,
-    /// When it was answered; the largest number: never.
+    /// Time of the return; `u64::MAX` if the call never returned.
     pub ended: u64,
-    /// What was asked.
+    /// The request.
     pub input: I,
-    /// What was answered; `None`: nothing, and it may have happened at any time since, or not.
+    /// The answer. `None`: there was no answer, and the operation may have taken effect at any time after its call, or
+    /// never.
     pub output: Option<O>,
 }
 
-/// What operations are about.
+/// The object that the operations act on, with its sequential specification.
 pub trait Object {
-    /// What there is.
+    /// The state of the object.
     type State: Clone + Ord + Debug;
-    /// What can be asked.
+    /// The requests.
     type Input: Debug;
-    /// What can be answered.
+    /// The answers.
     type Output: Debug;
 
-    /// Before all operations.
+    /// The state before all operations.
     fn initial(&self) -> Self::State;
 
-    /// True if the operation, answered as it was, changes nothing in any state.
+    /// True if the operation, with its recorded answer, leaves every state unchanged.
     fn only_looks(&self, operation: &Operation<Self::Input, Self::Output>) -> bool;
 
-    /// Every step that operation number `which` may take from `state` so that its answer stays possible; true: its last.
+    /// All steps from `state` that the operation with index `which` may take and that agree with its answer. True marks
+    /// a step that completes the operation.
     fn steps(
         &self,
         state: &Self::State,
@@ -51,7 +54,7 @@ pub trait Object {
 
 type History<M> = [Operation<<M as Object>::Input, <M as Object>::Output>];
 
-/// A set of operations by number.
+/// A set of operations, by index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Done(Vec<u64>);
 
@@ -75,8 +78,9 @@ impl Done {
     }
 }
 
-/// What was tried: for the answered operations that are done and the state, the sets of unanswered ones that are done too. These
-/// need not happen at all, so whatever goes on from such a set goes on from a smaller one too.
+/// The visited states. The key is the set of completed answered operations and the state; the value is a list of sets
+/// of completed unanswered operations. An unanswered operation is optional, so a smaller set can reach everything that
+/// a larger one can.
 struct Tried<S> {
     unanswered: Done,
     sets: BTreeMap<(Done, S), Vec<Done>>,
@@ -84,7 +88,7 @@ struct Tried<S> {
 }
 
 impl<S: Clone + Ord> Tried<S> {
-    /// False if nothing can be reached from here that could not be reached from what was tried.
+    /// False if everything reachable from here is also reachable from a visited state.
     fn is_new(&mut self, done: &Done, state: &S) -> bool {
         let optional = done.both(&self.unanswered);
         let answered = Done(done.0.iter().zip(&optional.0).map(|(all, some)| all & !some).collect());
@@ -99,7 +103,7 @@ impl<S: Clone + Ord> Tried<S> {
     }
 }
 
-/// Finds an order that explains every answer. Errors: the furthest it got, in words.
+/// Finds an order that explains every answer. Errors: a text about the longest order it found.
 pub fn explain<M: Object>(object: &M, mut history: Vec<Operation<M::Input, M::Output>>) -> Result<(), String> {
     history.sort_by_key(|operation| (operation.begun, operation.ended));
     let nothing = Done(vec![0; history.len() / 64 + 1]);
@@ -126,16 +130,16 @@ pub fn explain<M: Object>(object: &M, mut history: Vec<Operation<M::Input, M::Ou
     Err(describe(&history, &furthest))
 }
 
-/// Every state one step further, the likeliest last.
+/// All next states, the likeliest last.
 fn ways_on<M: Object>(object: &M, history: &History<M>, done: &Done, state: &M::State) -> Vec<(Done, M::State)> {
     let mut candidates = next(history, done);
-    // What ended first most likely happened first; what was never answered most likely did not happen.
+    // An operation that returned first most likely took effect first. An unanswered one most likely had no effect.
     candidates.sort_by_key(|which| std::cmp::Reverse(history[*which].ended));
     let mut ways = Vec::new();
     for which in candidates {
         for (after, is_last) in object.steps(state, which, &history[which]) {
             if is_last && after == *state && history[which].output.is_some() && object.only_looks(&history[which]) {
-                // Its answer is right, and others do not notice it: no order is lost by taking it now.
+                // A read with the right answer: other operations do not notice it, so taking it now excludes no order.
                 return vec![(done.with(which), after)];
             }
             ways.push((if is_last { done.with(which) } else { done.clone() }, after));
@@ -144,7 +148,8 @@ fn ways_on<M: Object>(object: &M, history: &History<M>, done: &Done, state: &M::
     ways
 }
 
-/// Operations that nothing undone was answered before. A worker does one after another.
+/// The operations that may be next: no incomplete operation returned before their call. A worker runs one operation at
+/// a time.
 fn next<I, O>(history: &[Operation<I, O>], done: &Done) -> Vec<usize> {
     let mut first_end = u64::MAX;
     let mut candidates = Vec::new();
@@ -159,7 +164,7 @@ fn next<I, O>(history: &[Operation<I, O>], done: &Done) -> Vec<usize> {
     }
     let waits_for = |which: usize, other: usize| {
         let (one, before) = (&history[which], &history[other]);
-        // Answered from a cache, they take no time: then their order is that of the history.
+        // Operations answered from a cache may take no time. Then they keep the order of the history.
         other < which && one.worker == before.worker && before.output.is_some() && before.ended <= one.begun
     };
     let all = candidates.clone();
@@ -191,7 +196,7 @@ fn micros(ns: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A number that is set and read.
+    /// A register: a number that is set and read.
     struct Register;
 
     #[derive(Clone, Debug)]

@@ -1,18 +1,19 @@
-//! Cells: the units of bytes that histories are about. Each says who wrote it and which part of what was written it is.
+//! Cells: the units of data in histories. Each cell names the operation that wrote it and its index in what that
+//! operation wrote.
 //!
-//! Layout: bytes 0 to 4 the tag of the operation (never 0), 4 to 8 the number of the cell in it, then a pattern of both. A cell
-//! that nobody wrote is all zeros; anything else is torn.
+//! Layout: bytes 0 to 4 hold the tag of the operation (never 0), bytes 4 to 8 the index of the cell, the rest a pattern
+//! derived from both. A cell that was never written is all zeros. Any other content is torn.
 
-/// One cell: the tag of who wrote it in the upper half, its number in what was written in the lower; 0: nobody.
+/// One cell: the writer's tag in the upper half, the index in what it wrote in the lower half. 0: never written.
 pub type Cell = u64;
 
-/// The cell number `index` of what operation `tag` writes.
+/// The cell with index `index` in what operation `tag` writes.
 pub fn cell(tag: u32, index: u32) -> Cell {
     assert!(tag != 0, "tag 0 means nobody");
     u64::from(tag) << 32 | u64::from(index)
 }
 
-/// Bytes of `count` cells of `cell_bytes` each, as operation `tag` writes them.
+/// The bytes of `count` cells of `cell_bytes` each, as operation `tag` writes them.
 pub fn bytes(tag: u32, count: u32, cell_bytes: usize) -> Vec<u8> {
     assert!(cell_bytes >= 8, "a cell has room for its name");
     let mut all = Vec::with_capacity(count as usize * cell_bytes);
@@ -30,7 +31,7 @@ fn byte(tag: u32, index: u32, at: usize) -> u8 {
     }
 }
 
-/// What was read, as cells. Errors: bytes that nobody wrote so, or a part of a cell at the end.
+/// Decodes what was read into cells. Errors: bytes that no operation wrote, or an incomplete cell at the end.
 pub fn cells(bytes: &[u8], cell_bytes: usize) -> Result<Vec<Cell>, String> {
     if !bytes.len().is_multiple_of(cell_bytes) {
         return Err(format!("{} bytes were read; everything is written in cells of {cell_bytes}", bytes.len()));
@@ -71,12 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_cell_is_told() {
+    fn a_torn_cell_is_rejected() {
         for at in 0..64 {
             let mut file = bytes(7, 1, 64);
             file[at] ^= 0x40;
             assert_ne!(cells(&file, 64), Ok(vec![cell(7, 0)]), "byte {at}");
-            // Who wrote it is not told by what is damaged.
+            // A flipped byte in the tag may name another operation: only damage behind the first eight bytes must be
+            // detected.
             assert!(at < 8 || cells(&file, 64).is_err(), "byte {at}");
         }
         let mut half = bytes(9, 1, 64);

@@ -1,26 +1,29 @@
-//! POSIX access control lists: their bytes as xattrs, what they allow, what chmod and a new file make of them. Pure.
+//! POSIX access control lists: their encoding as xattrs, the access they allow, and how chmod and inheritance change
+//! them. Pure.
 //!
-//! An inode's access list stands for more than its mode can say; where both speak they agree: owner, others, and the mask
-//! (or without one the group) are the mode's bits. A list that says no more than the mode is not kept.
+//! An inode's access list holds more than its mode can express. Where both apply they agree: the entries for the owner,
+//! for others, and for the mask (without a mask, the group) equal the mode's bits. A list that says no more than the
+//! mode is not stored.
 //!
-//! Invariant: a kept list has one entry each for owner, group and others, and a mask if anybody else is named.
+//! Invariant: a stored list has one entry each for owner, group and others, and a mask if it names other users or
+//! groups.
 
 use bytes::Bytes;
 use forebay_proto::{DecodeError, Errno, message::Caller};
 
 use crate::{inode::Inode, perm};
 
-/// The attribute with the list that is in force.
+/// The attribute that holds the access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the list for what is made in a directory.
+/// The attribute that holds the default list, for files and directories created in a directory.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
-/// The id of entries that name nobody.
+/// The id in entries that name no user or group.
 const NOBODY: u32 = u32::MAX;
 
-/// Whom an entry is about, in the order of a list.
+/// What an entry applies to, in the order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tag {
     Owner,
@@ -31,7 +34,7 @@ enum Tag {
     Others,
 }
 
-/// A list.
+/// An access control list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl(Vec<(Tag, u32)>);
 

@@ -14,7 +14,7 @@ use crate::{
 
 const VERSION: u8 = 1;
 
-/// Whose the root directory of a new MDT is.
+/// The owner of a new MDT's root directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// User.
@@ -23,7 +23,7 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// Writes the superblock and the root directory. `secret` is random, and the MDT's for ever.
+/// Writes the superblock and the root directory. `secret` is random, and belongs to the MDT for ever.
 pub fn write(rows: &mut dyn Rows, owner: Owner, secret: u64, now_ns: i64) {
     let mut superblock = vec![VERSION];
     superblock.extend_from_slice(&secret.to_le_bytes());
@@ -67,7 +67,7 @@ fn root(owner: Owner, secret: u64, now_ns: i64) -> Inode {
     }
 }
 
-/// The secret of a superblock's value.
+/// The secret in a superblock's value.
 pub fn decode_superblock(bytes: &[u8]) -> Result<u64, DecodeError> {
     let mut r = Reader::new(bytes);
     if r.u8()? != VERSION {

@@ -1,4 +1,4 @@
-//! Names of directories as operations see them: find, add, remove, replace.
+//! Directory entries as operations use them: find, add, remove, replace.
 
 use forebay_proto::{Errno, ErrorReply, Fid};
 
@@ -10,30 +10,30 @@ use crate::{
     tx::Tx,
 };
 
-/// What looking for a name found.
+/// The result of a search for a name.
 #[derive(Debug)]
 pub struct Found {
     /// The directory.
     pub parent: Fid,
     /// Cookie of collision number 0.
     first: u64,
-    /// Highest collision number in use; `None`: no name of this hash.
+    /// Highest collision number in use; `None` if no name has this hash.
     highest: Option<u16>,
-    /// The name, and its collision number.
+    /// The name's entry and its collision number, if it was found.
     hit: Option<(u16, Entry)>,
     /// The lowest free collision number.
     free: u16,
 }
 
 impl Found {
-    /// What the name points to.
+    /// The entry that was found.
     pub fn entry(&self) -> Option<&Entry> {
         self.hit.as_ref().map(|(_, entry)| entry)
     }
 }
 
 impl Tx<'_> {
-    /// Looks for `name` in the directory `parent`, whose inode is `dir`.
+    /// Searches for `name` in the directory `parent`, whose inode is `dir`.
     pub fn find(&self, parent: Fid, dir: &Inode, name: &[u8]) -> Step<Found> {
         let seed = dir.dir().ok_or(Errno::ENOTDIR)?.seed;
         self.find_at(parent, dirent::first_cookie(seed, name), name)
@@ -68,7 +68,7 @@ impl Tx<'_> {
         Ok(self.dirent(parent, cookie)?.and_then(|row| row.entry))
     }
 
-    /// Adds `entry` where it was not found.
+    /// Adds `entry` under a name that was not found.
     pub fn add_name(&mut self, found: &Found, entry: Entry) -> Step<()> {
         assert!(found.hit.is_none(), "a name is added only where there is none");
         if found.free >= limits::COLLISIONS {
@@ -78,7 +78,7 @@ impl Tx<'_> {
         self.put_name(found, found.free, highest, entry)
     }
 
-    /// Lets the name that was found point elsewhere.
+    /// Points the name that was found to another inode.
     pub fn replace_name(&mut self, found: &Found, fid: Fid, mode: u32) -> Step<()> {
         let (number, old) = found.hit.clone().expect("a name is replaced only where there is one");
         self.put_name(found, number, found.highest.unwrap_or(0), Entry { fid, mode, name: old.name })
@@ -95,7 +95,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Takes the name that was found away; the others of its hash keep their cookies.
+    /// Removes the name that was found; other names of its hash keep their cookies.
     pub fn remove_name(&mut self, found: &Found) -> Step<()> {
         let number = found.hit.as_ref().expect("a name is removed only where there is one").0;
         let mut highest = found.highest.unwrap_or(0);
@@ -123,7 +123,7 @@ impl Tx<'_> {
         Ok(0)
     }
 
-    /// Tells the head row the highest number; a head with neither a name nor others goes.
+    /// Stores the highest number in the head row. A head row with neither a name nor other numbers is deleted.
     fn put_head(&mut self, found: &Found, highest: u16) -> Step<()> {
         let entry = self.dirent(found.parent, found.first)?.and_then(|head| head.entry);
         if entry.is_none() && highest == 0 {
@@ -148,8 +148,8 @@ impl Tx<'_> {
         self.share(keys::dirents(parent));
     }
 
-    /// Writes a directory's row after its names changed: times, number of names, subdirectories. Such changes of several
-    /// sessions commute and do not wait for each other.
+    /// Writes a directory's row after its entries changed: times, number of entries, subdirectories. Such changes of
+    /// several sessions commute and do not wait for each other.
     pub fn put_changed_dir(&mut self, fid: Fid, dir: &mut Inode, entries: i64, subdirectories: i32) {
         dir.mtime_ns = self.origin.now_ns;
         dir.ctime_ns = self.origin.now_ns;
@@ -175,7 +175,7 @@ mod tests {
         world.rows.keys().filter_map(|key| keys::cookie_of(key)).collect()
     }
 
-    /// Adds or removes the name of `number`, all of them under one hash.
+    /// Adds or removes the name of `number`; all names have the same hash.
     fn change(world: &mut World, number: u64, add: bool) {
         world.run(|tx| {
             let found = tx.find_at(PARENT, 1 << 15, &entry(number).name)?;

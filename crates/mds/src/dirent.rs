@@ -1,10 +1,10 @@
-//! Names of a directory: their cookies and the values of their rows (docs/format-mdt.md).
+//! Directory entries: their cookies and the values of their rows (docs/format-mdt.md).
 //!
-//! A name's cookie is 48 bits of a hash keyed per directory and a collision number of 15 bits. Number 0 of a hash has a
-//! row as long as any name of that hash exists (perhaps without a name of its own), which tells the highest number in
-//! use: so a lookup finds all candidates without a scan, and no number ever shifts.
+//! A name's cookie is 48 bits of a hash keyed per directory, then a collision number of 15 bits. While any name of a
+//! hash exists, collision number 0 of that hash has a row, perhaps without a name of its own. The row holds the highest
+//! collision number in use. So a lookup finds all candidates without a scan, and no number ever shifts.
 //!
-//! Invariant: cookies are positive 63-bit numbers above 2 (0 the start, 1 `.`, 2 `..`).
+//! Invariant: cookies are positive 63-bit numbers above 2 (0 is the start, 1 `.`, 2 `..`).
 
 use bytes::Bytes;
 use forebay_proto::{DecodeError, Fid, Reader};
@@ -30,12 +30,12 @@ pub fn first_cookie(seed: u64, name: &[u8]) -> u64 {
     hash.max(1) << 15
 }
 
-/// The hash key of a new directory: from the MDT's secret, so that a replayed mkdir gives the same.
+/// The hash key of a new directory: derived from the MDT's secret, so that a replayed mkdir gives the same key.
 pub fn seed(secret: u64, fid: Fid) -> u64 {
     siphash13(secret, u64::from_le_bytes(*b"fbdirkey"), &fid.to_key())
 }
 
-/// A name and what it names.
+/// A name and the inode that it points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The inode.
@@ -49,7 +49,7 @@ pub struct Entry {
 /// A row of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dirent {
-    /// The name at this cookie; `None` keeps the place of collision number 0.
+    /// The name at this cookie; `None` if the row exists only for collision number 0.
     pub entry: Option<Entry>,
     /// At collision number 0: the highest number in use under this hash.
     pub highest: u16,

@@ -1,4 +1,4 @@
-//! Why an operation did not finish: for good, or until something is there.
+//! Why an operation stopped: with an error, or because it has to wait for something and then start again.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use crate::{keys::Key, leases::Use};
 /// Why `apply` stopped. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Halt {
-    /// The answer.
+    /// The error to reply.
     Fail(ErrorReply),
-    /// This row is not in memory: prefetch it, begin anew.
+    /// This row is not in memory: prefetch it and start again.
     Missing(Key),
-    /// A truncate of this file is on its way to the OSTs: wait for it, begin anew.
+    /// A truncate of this file is in progress on the OSTs: wait for it and start again.
     Truncating(Fid),
-    /// A new placement table is being committed: wait for it, begin anew.
+    /// A new placement table is being committed: wait for it and start again.
     Placing,
-    /// There is no room, or none until the changed rows are written and the places of the old ones free: wait for that, begin
-    /// anew.
+    /// There is no space, or none until the changed rows are written and the space of the old ones is free. Wait for
+    /// that and start again.
     NoRoom,
-    /// Other clients keep what this operation shows or changes: recall it, begin anew.
+    /// Other clients hold leases on what this operation shows or changes: recall them and start again.
     Kept(BTreeMap<Fid, Use>),
 }
 
-/// Result of the parts of an operation.
+/// The result of one part of an operation.
 pub type Step<T> = Result<T, Halt>;
 
 impl From<Errno> for Halt {
@@ -39,19 +39,19 @@ impl From<ErrorReply> for Halt {
     }
 }
 
-/// What is told when all room is taken.
+/// The error when all space is used.
 pub fn no_room() -> ErrorReply {
     let words = "the metadata target is full: delete something, or give it a larger device";
     ErrorReply::new(Errno::ENOSPC, words)
 }
 
-/// The bytes under `key` are not what this program writes: damage, or a version to come.
+/// The error for bytes under `key` that this program does not write: damage, or a newer version.
 pub fn damaged(key: &[u8], error: DecodeError) -> ErrorReply {
     let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     ErrorReply::new(Errno::EIO, format!("row {key} of the metadata target is damaged ({error}); run forebay fsck"))
 }
 
-/// As [`damaged`], as an operation's end.
+/// As [`damaged`], as a [`Halt`].
 pub fn corrupt(key: &[u8], error: DecodeError) -> Halt {
     damaged(key, error).into()
 }

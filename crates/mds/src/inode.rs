@@ -1,8 +1,8 @@
 //! The value of an inode's row (docs/format-mdt.md): about 60 bytes for a file with a layout.
 //!
-//! Invariant: what has its usual value takes no byte (a flag says which fields are there); times are differences to the
-//! change time.
-//! Invariant: the row holds the whole inode but its extended attributes.
+//! Invariant: a field with its usual value takes no byte: flags say which fields are present. Times are stored as
+//! differences to the change time.
+//! Invariant: the row holds the whole inode except its extended attributes.
 
 use bytes::Bytes;
 use forebay_proto::{
@@ -48,9 +48,9 @@ mod field {
     pub const BTIME: u16 = 64;
     pub const TRUNCATE_EPOCH: u16 = 128;
     pub const ATTR_EPOCH: u16 = 256;
-    /// Of a directory.
+    /// Directories only.
     pub const DEFAULT_LAYOUT: u16 = 512;
-    /// Of a regular file.
+    /// Regular files only.
     pub const INLINE: u16 = 512;
     pub const WRITTEN: u16 = 1024;
     pub const MTIME_SET: u16 = 2048;
@@ -66,13 +66,13 @@ mod field {
 pub struct Inode {
     /// Type and permissions, as `st_mode`.
     pub mode: u32,
-    /// Names (directories: 2 and one for each subdirectory). 0: an orphan.
+    /// Number of names (directories: 2, and one for each subdirectory). 0: an orphan.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes of a file, as far as the MDT knows: at least this much within the truncate epoch.
+    /// Size of a file in bytes, as far as the MDT knows: a lower bound within the truncate epoch.
     pub size: u64,
     /// Access time, nanoseconds since 1970.
     pub atime_ns: i64,
@@ -86,12 +86,12 @@ pub struct Inode {
     pub truncate_epoch: u64,
     /// Raised by each utimens and truncate.
     pub attr_epoch: u64,
-    /// Last change.
+    /// Transno of the last change.
     pub transno: Transno,
     /// It was opened for writing at least once: it may have objects.
     pub written: bool,
-    /// The modification time was given by somebody, or when the file was made; the next write's time replaces it, be it
-    /// earlier or later.
+    /// The modification time was set by a client, or when the file was created. The time of the next write replaces it,
+    /// whether earlier or later.
     pub mtime_set: bool,
     /// It has extended attributes.
     pub xattrs: bool,
@@ -99,19 +99,21 @@ pub struct Inode {
     pub sparse: bool,
     /// Among its extended attributes are access control lists.
     pub has_acl: bool,
-    /// Its bytes lie in a row of their own, and none on OSTs.
+    /// Its bytes are in a row of their own, and no OST has any.
     pub inline: bool,
-    /// When changes of it are replied, of a directory also of its names; none: as the client's mount says.
+    /// The commit level of its changes and, of a directory, of changes of its entries; `None`: as the client's mount
+    /// says.
     pub level: Option<CommitLevel>,
-    /// How large a file may be whose bytes clients bring with its close; none: as the client's mount says. It is advice for them.
+    /// Up to which size clients send a file's bytes with its close; `None`: as the client's mount says. It is advice to
+    /// clients.
     pub inline_bound: Option<InlineBound>,
-    /// Those lists, once they were read (`Tx::find_inode`): no part of the row.
+    /// Those lists, once they were read (`Tx::find_inode`); not part of the row.
     pub acls: Acls,
-    /// What depends on the type.
+    /// The part that depends on the type.
     pub body: Body,
 }
 
-/// What depends on an inode's type.
+/// The part of an inode that depends on its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Regular file.
@@ -124,16 +126,16 @@ pub enum Body {
     Special(u64),
 }
 
-/// What a directory has beside its attributes.
+/// The part of an inode that only directories have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
-    /// Where it lies; the root is its own parent.
+    /// Its parent directory; the root is its own parent.
     pub parent: Fid,
     /// Key of the hash of its names.
     pub seed: u64,
-    /// Names in it.
+    /// Number of entries.
     pub entries: u64,
-    /// Layout of files made in it, where it has one of its own.
+    /// Default layout of files created in it, if it has its own.
     pub default_layout: Option<LayoutSpec>,
 }
 
@@ -148,7 +150,7 @@ impl Inode {
         self.mode & S_IFMT == S_IFREG
     }
 
-    /// Changes of it are replied when they are committed, whatever who asks for them says.
+    /// True if changes are replied only when they are committed, whatever level a request has.
     pub fn commits(&self) -> bool {
         self.level == Some(CommitLevel::Commit)
     }
@@ -168,7 +170,8 @@ impl Inode {
         if let Body::File(layout) = &self.body { Some(layout) } else { None }
     }
 
-    /// It changes now. The change time never goes back: it may be of an OST's clock, or a client's, that is ahead of this server's.
+    /// Sets the change time. It never goes back: it may come from an OST's or a client's clock that is ahead of this
+    /// server's.
     pub fn changed_at(&mut self, now_ns: i64) {
         self.ctime_ns = self.ctime_ns.max(now_ns);
     }
@@ -267,7 +270,7 @@ impl Inode {
         if r.u8()? != VERSION {
             return Err(DecodeError::new("inode: a version this program does not know"));
         }
-        // All sixteen are in use: a row with another field has another version.
+        // All sixteen bits are in use: a row with another field has another version.
         let fields = r.u16()?;
         let mode = u32::from(r.u16()?);
         let ctime_ns = r.i64()?;
@@ -313,7 +316,8 @@ impl Inode {
     }
 }
 
-/// Bits of the choices' byte that have the level, and the number of none. Above them stands the bound's code, 0 for none.
+/// Bits of the choices' byte that hold the level, and the value for none. The bits above hold the bound's code, 0 for
+/// none.
 const LEVEL_BITS: u32 = 2;
 const NO_LEVEL: u8 = 3;
 
@@ -366,7 +370,7 @@ fn decode_body(mode: u32, has_default_layout: bool, r: &mut Reader<'_>) -> Resul
 pub(crate) mod tests {
     use super::*;
 
-    /// A file as most are: made a moment ago by a user, one stripe.
+    /// A typical file: made a moment ago by a user, one stripe.
     pub(crate) fn plain_file() -> Inode {
         Inode {
             mode: S_IFREG | 0o644,
@@ -398,7 +402,7 @@ pub(crate) mod tests {
         let mut out = Vec::new();
         inode.encode(&mut out);
         assert_eq!(Inode::decode(&out).as_ref(), Ok(inode));
-        // A row cut anywhere must not panic (a shorter symbolic link's target is still a target).
+        // A row cut at any length must not panic (a shorter symbolic link's target is still a target).
         (0..out.len()).for_each(|len| drop(Inode::decode(&out[..len])));
         out.len()
     }
@@ -470,7 +474,7 @@ pub(crate) mod tests {
         assert_eq!(inode.attr(Fid::ROOT, 0).flags, attr_flags::INLINE);
     }
 
-    /// The golden bytes of docs/format-mdt.md: the level stands behind the times.
+    /// The golden bytes of docs/format-mdt.md: the level follows the times.
     #[test]
     fn a_level_takes_one_byte_and_a_wrong_one_is_refused() {
         let file = plain_file();
@@ -491,7 +495,7 @@ pub(crate) mod tests {
         assert!(Inode::decode(&out).is_err());
     }
 
-    /// The golden bytes of docs/format-mdt.md: the bound stands in the level's byte.
+    /// The golden bytes of docs/format-mdt.md: the bound is in the level's byte.
     #[test]
     fn an_inline_bound_takes_the_byte_of_the_level_and_a_wrong_one_is_refused() {
         let inode = Inode { inline_bound: InlineBound::new(4096), ..plain_file() };

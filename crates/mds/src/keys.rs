@@ -1,10 +1,10 @@
 //! Keys of the metadata server's rows (docs/format-mdt.md).
 //!
-//! Invariant: first byte = kind, in 0x20..=0x7f; integers big-endian, so that the order of keys is the order of numbers.
+//! Invariant: the first byte is the kind, in 0x20..=0x7f. Integers are big-endian, so keys sort as their numbers do.
 
 use forebay_proto::{Fid, FidSequence, SessionId, Transno};
 
-/// Secret of the MDT, its index: one row.
+/// Secret of the MDT and its index: one row.
 pub const SUPERBLOCK: u8 = 0x20;
 /// Inode of a fid.
 pub const INODE: u8 = 0x21;
@@ -12,7 +12,7 @@ pub const INODE: u8 = 0x21;
 pub const DIRENT: u8 = 0x22;
 /// Extended attributes of an inode.
 pub const XATTR: u8 = 0x23;
-/// Inode without a name that is still open.
+/// Orphan: an inode without a name that is still open.
 pub const ORPHAN: u8 = 0x24;
 /// Open handle.
 pub const HANDLE: u8 = 0x25;
@@ -27,9 +27,9 @@ pub const COUNTER: u8 = 0x29;
 /// Weights of the OSTs from a transno on.
 pub const PLACEMENT: u8 = 0x2a;
 
-/// Whose objects of a fid are, where they are another file's.
+/// The file that owns the objects of a fid, where that is another file.
 pub const OBJECTS: u8 = 0x2b;
-/// Bytes of a small file.
+/// Inline data: the bytes of a small file.
 pub const INLINE: u8 = 0x2c;
 
 /// A short key, on the stack.
@@ -81,7 +81,7 @@ pub fn dirent(parent: Fid, cookie: u64) -> Key {
     dirents(parent).with(&cookie.to_be_bytes())
 }
 
-/// What all names of `parent` begin with; also the sharing key of the whole set of names.
+/// Prefix of the keys of all names of `parent`; also the sharing key of the whole set of names.
 pub fn dirents(parent: Fid) -> Key {
     Key::new(DIRENT).with(&parent.to_key())
 }
@@ -122,12 +122,12 @@ pub fn sequence_of(key: &[u8]) -> Option<FidSequence> {
     key.get(1..9)?.try_into().ok().map(u64::from_be_bytes).map(FidSequence)
 }
 
-/// `fid`'s object on `ost` is to be destroyed.
+/// The destroy of `fid`'s object on `ost`.
 pub fn destroy(ost: u32, fid: Fid) -> Key {
     destroys(ost).with(&fid.to_key())
 }
 
-/// What the destroys of one OST begin with.
+/// Prefix of the keys of one OST's destroys.
 pub fn destroys(ost: u32) -> Key {
     Key::new(DESTROY).with(&ost.to_be_bytes())
 }
@@ -137,7 +137,7 @@ pub fn destroy_of(key: &[u8]) -> Option<(u32, Fid)> {
     Some((key.get(1..5)?.try_into().ok().map(u32::from_be_bytes)?, Fid::from_key(key.get(5..)?)?))
 }
 
-/// The truncate of `fid` that is under way.
+/// The truncate of `fid` that is in progress.
 pub fn truncate(fid: Fid) -> Key {
     Key::new(TRUNCATE).with(&fid.to_key())
 }
@@ -157,12 +157,12 @@ pub fn placement(from: Transno) -> Key {
     Key::new(PLACEMENT).with(&from.0.to_be_bytes())
 }
 
-/// Whose the objects called `fid` are.
+/// The row with the owner of the objects called `fid`.
 pub fn objects(fid: Fid) -> Key {
     Key::new(OBJECTS).with(&fid.to_key())
 }
 
-/// The bytes of `fid`.
+/// The inline bytes of `fid`.
 pub fn inline(fid: Fid) -> Key {
     Key::new(INLINE).with(&fid.to_key())
 }
@@ -177,12 +177,12 @@ pub fn fid_of(key: &[u8]) -> Option<Fid> {
     Fid::from_key(key.get(1..)?)
 }
 
-/// The inode that whoever keeps a copy of what lies under `key` has a lease on.
+/// The inode whose lease covers a cached copy of the row under `key`.
 pub fn leased(key: &[u8]) -> Option<Fid> {
     matches!(key.first(), Some(&(INODE | DIRENT | XATTR))).then(|| fid_of(key))?
 }
 
-/// The first key after all those that begin with `prefix` (whose last byte is not 0xff all through).
+/// The first key after all those that begin with `prefix` (which must not consist of 0xff bytes only).
 pub fn after(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

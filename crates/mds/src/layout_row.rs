@@ -1,6 +1,7 @@
 //! Layouts in the rows of inodes (docs/format-mdt.md).
 //!
-//! Invariant: a plain layout, which most files have, takes a byte for each of generation, stripe size, stripe count and OST.
+//! Invariant: a plain layout, which most files have, takes one byte each for generation, stripe size, stripe count and
+//! OST.
 
 use forebay_proto::{
     Component, DecodeError, FOR_EVER, Layout, Reader, limits,
@@ -9,7 +10,7 @@ use forebay_proto::{
 
 use crate::varint;
 
-/// In the place of the stripe size: more than a plain layout follows.
+/// In the place of the stripe size: a layout that is not plain follows.
 const COMPOSITE: u64 = 0;
 
 /// Appends a file's layout.
@@ -33,7 +34,7 @@ pub fn encode(layout: &Layout, out: &mut Vec<u8>) {
     }
 }
 
-/// The only component of a layout that is what most are.
+/// The only component of a plain layout; `None` for any other layout.
 fn as_plain(layout: &Layout) -> Option<&Component> {
     let [only] = &layout.components[..] else { return None };
     let usual = only.stripe_count == only.osts.len() as u32 && only.stripe_index == u32::MAX && only.pool.is_empty();
@@ -114,7 +115,7 @@ pub fn decode_spec(r: &mut Reader<'_>) -> Result<LayoutSpec, DecodeError> {
     Ok(LayoutSpec { stripe_count, stripe_bytes, stripe_index, pool, components })
 }
 
-/// No end is 0: no component ends there.
+/// A component without an end is stored as 0: no component ends there.
 fn put_end(out: &mut Vec<u8>, end: u64) {
     varint::put(out, if end == FOR_EVER { 0 } else { end });
 }
@@ -126,7 +127,7 @@ fn get_end(r: &mut Reader<'_>) -> Result<u64, DecodeError> {
     })
 }
 
-/// First OST (0 = any, else its index and 1) and pool.
+/// First OST (0 = any, otherwise its index plus 1) and pool.
 fn put_wish(out: &mut Vec<u8>, stripe_index: u32, pool: &str) {
     varint::put(out, stripe_index.wrapping_add(1).into());
     varint::put(out, pool.len() as u64);

@@ -1,4 +1,4 @@
-//! What the server reads from its rows when it starts.
+//! Loads the server's memory from its rows at startup.
 
 use bytes::Bytes;
 use forebay_env::Env;
@@ -17,7 +17,7 @@ use crate::{
     placement::{Table, weigh},
 };
 
-/// Writes the first rows of a new MDT, durably. An MDT that has them is left as it is.
+/// Writes the first rows of a new MDT, durably. An MDT that has them is left unchanged.
 pub async fn bootstrap(
     env: &Env,
     store: &Store,
@@ -47,7 +47,7 @@ async fn write(env: &Env, store: &Store, owner: Owner, table: &Table) -> StoreRe
     store.sync().await
 }
 
-/// Memory as the rows say.
+/// Builds the memory from the rows.
 pub async fn memory(store: &Store) -> Result<Memory, ErrorReply> {
     let superblock = required(store, keys::superblock(), bootstrap::decode_superblock).await?;
     let mut memory = Memory::new(store.identity().target.index, superblock);

@@ -1,15 +1,15 @@
-//! Advisory locks: who has which, over all sessions.
+//! Advisory locks: which session holds which lock.
 //!
-//! They live in memory. After a restart every client brings its own back before anybody is served, so what the clients hold
-//! is what the server knows. Nothing here waits for a lock to become free: a request that would is parked for a while at
-//! most, changes nothing, and its client tries again.
+//! Locks live in memory only. After a restart every client reclaims its locks before the server serves any request, so
+//! the server knows all locks that clients hold. A request that cannot have its lock is parked, for
+//! [`limits::LOCK_WAIT`] at most. It then changes nothing, and its client tries again.
 //!
-//! Whoever would wait for himself, through others who wait for him, gets EDEADLK, as fcntl(2) has it. A wait is looked at when
-//! it begins and each time it is asked again, so a circle is found by whoever closes it.
+//! A lock request that would wait for itself, through other waiting requests, fails with EDEADLK, as fcntl(2) says. The
+//! check runs when a wait begins and each time the client asks again, so the request that closes a cycle finds it.
 //!
 //! Invariant: no two sessions hold locks that exclude each other.
-//! Invariant: the locks of a session that ended are let go of only when it can neither write (its handles are closed, it
-//! is fenced) nor come back (its rows are gone for good).
+//! Invariant: the locks of an ended session are released only when it can neither write (its handles are closed, it is
+//! fenced) nor come back (its rows are durably removed).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,28 +26,28 @@ use crate::{Mds, limits};
 pub struct Locks {
     files: BTreeMap<Fid, LockList<SessionId>>,
     count: usize,
-    /// Requests parked, by session.
+    /// Number of parked requests, by session.
     parked: BTreeMap<SessionId, usize>,
-    /// What these wait for, by who waits.
+    /// The locks that parked requests wait for, by locker.
     waits: BTreeMap<Locker, Vec<(Fid, LockSpec)>>,
 }
 
-/// A session, and a number it tells its lockers apart by.
+/// A session, and a number that tells its lock owners apart.
 type Locker = (SessionId, u64);
 
 impl Locks {
-    /// Locks there are.
+    /// Number of locks.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// A lock that keeps the session from having `wanted`.
+    /// A lock that conflicts with `wanted`.
     fn in_the_way(&self, session: SessionId, fid: Fid, wanted: &LockSpec) -> Option<&LockSpec> {
         self.files.get(&fid).and_then(|list| list.in_the_way(session, wanted))
     }
 
-    /// Sets a lock, or lets go of one. Through which handle is the client's business: locks of one owner are one lock where
-    /// they touch, through whichever of its descriptors they were set.
+    /// Sets a lock, or releases one. The handle does not matter to the server: locks of one owner merge where they
+    /// touch, whichever descriptors set them.
     pub fn set(&mut self, session: SessionId, fid: Fid, lock: &LockSpec) {
         let lock = &LockSpec { handle: 0, ..lock.clone() };
         let list = self.files.entry(fid).or_default();
@@ -64,18 +64,18 @@ impl Locks {
         self.files.get(&fid).is_some_and(|list| list.is_conversion(session, wanted))
     }
 
-    /// The session has a lock.
+    /// True if the session has a lock.
     fn has_any(&self, session: SessionId) -> bool {
         self.files.values().flat_map(LockList::iter).any(|(of, _)| of == session)
     }
 
-    /// There is room for one more.
+    /// True if there is space for one more lock.
     fn has_room(&self, fid: Fid) -> bool {
         let of_file = self.files.get(&fid).map_or(0, LockList::len);
         of_file < limits::LOCKS_PER_FILE && self.count < limits::LOCKS
     }
 
-    /// Lets go of all a session has.
+    /// Releases all locks of a session.
     fn drop_session(&mut self, session: SessionId) {
         self.files.retain(|_, list| {
             list.remove(|of, _| of == session);
@@ -84,7 +84,7 @@ impl Locks {
         self.count = self.files.values().map(LockList::len).sum();
     }
 
-    /// Counts one more parked request; false if there are enough.
+    /// Counts one more parked request; false if the session has too many.
     fn park(&mut self, session: SessionId, fid: Fid, wanted: &LockSpec) -> bool {
         let parked = self.parked.entry(session).or_default();
         let may = *parked < limits::LOCK_WAITS;
@@ -112,14 +112,15 @@ impl Locks {
         }
     }
 
-    /// Who has a lock that excludes `wanted`.
+    /// The lockers whose locks exclude `wanted`.
     fn holders(&self, session: SessionId, fid: Fid, wanted: &LockSpec) -> Vec<Locker> {
         let holders = self.files.get(&fid).into_iter().flat_map(|list| list.all_in_the_way(session, wanted));
         holders.map(|(of, lock)| (of, lock.owner)).collect()
     }
 
-    /// Somebody who is waited for, directly or not, waits for this one. flock(2) knows no such thing.
-    fn is_circle(&self, session: SessionId, fid: Fid, wanted: &LockSpec) -> bool {
+    /// True if a locker that this request would wait for waits for it in turn, directly or not. Does not apply to
+    /// flock(2).
+    fn is_deadlock(&self, session: SessionId, fid: Fid, wanted: &LockSpec) -> bool {
         let fcntl = wanted.kind == lock_kind::FCNTL;
         let mut todo = if fcntl { self.holders(session, fid, wanted) } else { Vec::new() };
         let mut seen = BTreeSet::new();
@@ -136,11 +137,11 @@ impl Locks {
     }
 }
 
-/// What keeps a lock from being set.
-enum Obstacle {
-    /// Somebody has one.
+/// Why a lock cannot be set.
+enum LockConflict {
+    /// Another owner holds a conflicting lock.
     Holder(LockSpec),
-    /// A writer that is gone has not been fenced yet: it may have had one.
+    /// A writer that is gone has not been fenced yet: it may have held one.
     Ending,
 }
 
@@ -182,28 +183,28 @@ impl Mds {
         Ok(Answer::read(&reply(obstacle)))
     }
 
-    fn obstacle(&self, session: SessionId, fid: Fid, lock: &LockSpec) -> Option<Obstacle> {
+    fn obstacle(&self, session: SessionId, fid: Fid, lock: &LockSpec) -> Option<LockConflict> {
         if lock.mode == lock_mode::NONE {
             return None;
         }
         let memory = self.memory.borrow();
         if let Some(holder) = memory.locks.in_the_way(session, fid, lock) {
-            return Some(Obstacle::Holder(holder.clone()));
+            return Some(LockConflict::Holder(holder.clone()));
         }
-        // Nobody who is gone can have had what its owner has to itself.
+        // If its owner holds the lock already, no lost session can have held a conflicting one.
         if memory.locks.files.get(&fid).is_some_and(|list| list.is_owned(session, lock)) {
             return None;
         }
         let target = self.target().ok()?;
-        memory.opens.has_lost_writer(fid, |session| target.has_session(session)).then_some(Obstacle::Ending)
+        memory.opens.has_lost_writer(fid, |session| target.has_session(session)).then_some(LockConflict::Ending)
     }
 
-    /// Answers when the lock could be set, or after a while.
+    /// Replies when the lock can be set, or after [`limits::LOCK_WAIT`].
     async fn wait_for_lock(&self, session: SessionId, request: &Lock) -> Result<LockReply, ErrorReply> {
         let Lock { fid, lock, .. } = request;
         let obstacle = || self.obstacle(session, *fid, lock);
         if obstacle().is_some() {
-            if self.memory.borrow().locks.is_circle(session, *fid, lock) {
+            if self.memory.borrow().locks.is_deadlock(session, *fid, lock) {
                 return Err(ErrorReply::new(Errno::EDEADLK, "who has the lock waits for one that the asker has"));
             }
             if self.memory.borrow_mut().locks.park(session, *fid, lock) {
@@ -225,7 +226,7 @@ impl Mds {
         }
     }
 
-    /// The handles of a session that ended are closed: lets go of its locks once it cannot come back.
+    /// Called when the handles of an ended session are closed: releases its locks once it cannot come back.
     pub(crate) async fn end_locks(&self, session: SessionId) -> Result<(), ErrorReply> {
         if self.memory.borrow().locks.has_any(session) {
             self.target()?.wait_forgotten(session, limits::FORGOTTEN_INTERVAL).await?;
@@ -236,11 +237,11 @@ impl Mds {
     }
 }
 
-fn reply(obstacle: Option<Obstacle>) -> LockReply {
+fn reply(obstacle: Option<LockConflict>) -> LockReply {
     let granted = obstacle.is_none();
     LockReply {
         granted,
-        holder: obstacle.and_then(|it| if let Obstacle::Holder(lock) = it { Some(lock) } else { None }),
+        holder: obstacle.and_then(|it| if let LockConflict::Holder(lock) = it { Some(lock) } else { None }),
     }
 }
 
@@ -310,12 +311,12 @@ mod tests {
         locks.set(b, file(2), &of(1, 0));
         locks.set(c, file(3), &of(9, 0));
         assert!(locks.park(a, file(2), &of(1, 0)) && locks.park(b, file(3), &of(1, 0)));
-        assert!(locks.is_circle(c, file(1), &of(9, 0)), "c would wait for a, a for b, b for c");
-        assert!(!locks.is_circle(c, file(1), &of(9, 5)), "nobody has that byte");
-        assert!(!locks.is_circle(c, file(1), &LockSpec { kind: lock_kind::FLOCK, ..of(9, 0) }));
-        assert!(!locks.is_circle(a, file(2), &of(2, 0)), "another owner of a's session has nothing");
+        assert!(locks.is_deadlock(c, file(1), &of(9, 0)), "c would wait for a, a for b, b for c");
+        assert!(!locks.is_deadlock(c, file(1), &of(9, 5)), "nobody has that byte");
+        assert!(!locks.is_deadlock(c, file(1), &LockSpec { kind: lock_kind::FLOCK, ..of(9, 0) }));
+        assert!(!locks.is_deadlock(a, file(2), &of(2, 0)), "another owner of a's session has nothing");
         locks.unpark(b, file(3), &of(1, 0));
-        assert!(!locks.is_circle(c, file(1), &of(9, 0)), "b waits no more");
+        assert!(!locks.is_deadlock(c, file(1), &of(9, 0)), "b waits no more");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What the server keeps in memory beside the table: all of it can be read from the rows again, but the locks, which
-//! clients bring back.
+//! The server's state in memory beside the table. All of it can be loaded from the rows again, except the locks, which
+//! clients reclaim.
 //!
-//! Invariant: changed only right after the transaction that changes the rows was applied.
+//! Invariant: it changes only right after the transaction that changes the rows was applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use crate::{leases::Leases, limits, locks::Locks, opens::Opens, placement::Place
 pub struct Memory {
     /// Index of the MDT: the high word of its fids.
     pub mdt_index: u32,
-    /// Where the hash keys of directories come from.
+    /// The source of directories' hash keys.
     pub secret: u64,
-    /// Stripes and stripe size where nobody says otherwise.
+    /// Default stripe count and stripe size.
     pub default_layout: LayoutSpec,
     /// Open handles.
     pub opens: Opens,
@@ -25,28 +25,28 @@ pub struct Memory {
     pub placement: Placement,
     /// A new table is being committed; creates wait.
     pub placing: bool,
-    /// OSTs that said lately that they are (nearly) full: files do not grow onto them.
+    /// OSTs that reported lately that they are (nearly) full: files do not grow onto them.
     pub full: BTreeSet<u32>,
-    /// Those of them with hardly anything left.
+    /// Those of them with hardly any space left.
     pub exhausted: BTreeSet<u32>,
-    /// What clients keep of inodes and names.
+    /// The leases that clients hold on inodes, data and entries.
     pub kept: Leases,
-    /// Whose each leased sequence is.
+    /// The client of each leased fid sequence.
     pub leases: BTreeMap<FidSequence, ClientId>,
     /// The next sequence to lease.
     pub next_sequence: u64,
-    /// Files whose truncate is on its way to the OSTs.
+    /// Files with a truncate in progress on the OSTs.
     pub truncating: BTreeSet<Fid>,
-    /// Those of them that do not come to an end: an OST cannot do its part. It is tried again; whoever looks at such a file sees
-    /// what the MDT knows, whoever wants its content gets an error.
+    /// Those whose truncate is stuck, because an OST cannot do its part. It is retried. Meanwhile requests for
+    /// attributes get what the MDT knows, and requests for content get an error.
     pub stuck: BTreeSet<Fid>,
-    /// Inodes there are.
+    /// Number of inodes.
     pub inodes: u64,
 }
 
 impl Memory {
-    /// `session` has closed a handle of `fid`. Without one that writes it has nothing to keep back, without any no claim. True
-    /// if a lease on the data ended.
+    /// `session` has closed a handle of `fid`. Without a writing handle it has nothing buffered; without any handle it
+    /// has no range claim. True if a data lease ended.
     pub fn left(&mut self, session: SessionId, fid: Fid) -> bool {
         if !self.kept.data.has(session, fid) && !self.kept.claims.has(session, fid) {
             return false;
@@ -58,12 +58,12 @@ impl Memory {
         writers == 0 && self.kept.data.end(session, fid)
     }
 
-    /// A truncate of `fid` is under way, and whoever wants the file waits for its end.
+    /// True while a truncate of `fid` is in progress and not stuck: requests for the file wait for its end.
     pub fn is_cut(&self, fid: Fid) -> bool {
         self.truncating.contains(&fid) && !self.stuck.contains(&fid)
     }
 
-    /// Of an MDT without files.
+    /// The memory of an MDT without files.
     pub fn new(mdt_index: u32, secret: u64) -> Self {
         Self {
             mdt_index,

@@ -1,5 +1,5 @@
-//! A model of the namespace, as simple as can be, against which random operations are compared: results, errnos, the whole
-//! tree, link counts, counters, and what is left when everything is deleted.
+//! A simple model of the namespace. Tests run random operations against it and compare results, errnos, the whole tree,
+//! link counts and counters, and what is left when everything is deleted.
 
 use std::collections::BTreeMap;
 
@@ -176,7 +176,7 @@ impl Model {
     }
 }
 
-/// The system under test, the model, and chance.
+/// The system under test, the model, and the random generator.
 struct Run {
     world: World,
     model: Model,
@@ -201,7 +201,7 @@ impl Run {
         NAMES[self.below(NAMES.len() as u64) as usize]
     }
 
-    /// Any inode; one in eight times one that is gone.
+    /// Any inode; one time in eight a removed one.
     fn any(&mut self) -> Fid {
         let fids: Vec<Fid> = self.model.nodes.keys().copied().collect();
         match self.below(8) {
@@ -339,7 +339,7 @@ impl Run {
         self.check(&format!("{request:?}"), got, expected);
     }
 
-    /// Everything that can be looked up, counted and listed is as in the model.
+    /// Compares all lookups, counts and listings with the model.
     fn compare(&mut self) {
         let nodes = self.model.nodes.clone();
         assert_eq!(self.world.memory.inodes as usize, nodes.len(), "seed {}", self.seed);
@@ -374,7 +374,7 @@ impl Run {
         }
     }
 
-    /// Deletes everything; only the first rows and the destroy log may be left.
+    /// Deletes everything; only the first rows and the destroy log may remain.
     fn delete_all(&mut self) {
         while let Some((dir, name, fid)) = self.deepest_name() {
             if self.model.is_dir(fid) { self.rmdir(dir, name) } else { self.unlink(dir, name) }

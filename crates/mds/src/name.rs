@@ -2,7 +2,7 @@
 
 use forebay_proto::{Errno, limits};
 
-/// Refuses a name that no entry can have: empty, with '/' or NUL, or too long. `.` and `..` pass.
+/// Refuses a name that no entry can have: empty, with '/' or NUL, or too long. Accepts `.` and `..`.
 pub fn check_any(name: &[u8]) -> Result<(), Errno> {
     if name.len() > limits::NAME_BYTES {
         return Err(Errno::ENAMETOOLONG);
@@ -13,7 +13,7 @@ pub fn check_any(name: &[u8]) -> Result<(), Errno> {
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// Refuses what [`check_any`] refuses, and `.` and `..` with `dots`.
+/// Refuses what [`check_any`] refuses, and `.` and `..` with the errno `dots`.
 pub fn check(name: &[u8], dots: Errno) -> Result<(), Errno> {
     check_any(name)?;
     if is_dots(name) { Err(dots) } else { Ok(()) }

@@ -1,24 +1,24 @@
-//! Who has what open: the handle rows, counted in memory.
+//! Open handles: the handle rows, counted in memory.
 //!
-//! Invariant: holds exactly the handle rows of the table, but for what it remembers of files that were closed
-//! ([`Empties`]); changed only right after their transaction was applied.
+//! Invariant: it holds exactly the handle rows of the table, besides what it remembers of closed files ([`NeverWritten`]).
+//! It changes only right after their transaction was applied.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
 use forebay_proto::{ClientId, DecodeError, Fid, Reader, SessionId, Transno, Uuid, message::open_flags};
 
-use crate::empties::Empties;
+use crate::never_written::NeverWritten;
 
 const VERSION: u8 = 1;
 
-/// A handle's change.
+/// A change of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenChange {
     /// A new handle.
     Opened {
         /// File.
         fid: Fid,
-        /// Whose.
+        /// Its session.
         session: SessionId,
         /// Number within the session.
         handle: u64,
@@ -26,41 +26,41 @@ pub enum OpenChange {
         flags: u32,
         /// The session's client.
         client: ClientId,
-        /// The file was made with it, just now.
+        /// True if this request created the file.
         made: bool,
-        /// With this change; 0: long committed.
+        /// Transno of the change; 0: committed long ago.
         transno: Transno,
     },
     /// A handle is gone.
     Closed {
         /// File.
         fid: Fid,
-        /// Whose.
+        /// Its session.
         session: SessionId,
         /// Number within the session.
         handle: u64,
-        /// Something was, or may have been, written through it.
+        /// True if bytes were written, or may have been, through it.
         wrote: bool,
     },
-    /// OSTs are told of the file's epochs, which makes objects there.
+    /// OSTs are notified of the file's epochs, which creates objects there.
     Told {
         /// File.
         fid: Fid,
     },
 }
 
-/// Handles of one file.
+/// Number of handles of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenCount {
-    /// All.
+    /// All handles.
     pub handles: u32,
     /// Those that may write.
     pub writers: u32,
-    /// The session of all that may write. `None` once two sessions had such handles, until none has.
+    /// The session that has all writing handles. `None` once two sessions had such handles, until no session has any.
     pub sole_writer: Option<SessionId>,
-    /// The same of all handles.
+    /// The same for all handles.
     pub sole_holder: Option<SessionId>,
-    /// The change that brought the latest of all that may write.
+    /// Transno of the latest open of a writing handle.
     pub opened: Transno,
 }
 
@@ -69,34 +69,34 @@ pub struct OpenCount {
 pub struct Opens {
     by_session: BTreeMap<(SessionId, u64, Fid), u32>,
     counts: BTreeMap<Fid, OpenCount>,
-    /// Handles by file and session: all, and those that may write.
+    /// Number of handles by file and session: all, and those that may write.
     by_file: BTreeMap<(Fid, SessionId), (u32, u32)>,
-    /// Files that were made and closed without a write.
-    empties: Empties,
-    /// Handles of each session.
+    /// Files that were created and closed without a write.
+    empties: NeverWritten,
+    /// Number of handles of each session.
     held: BTreeMap<SessionId, usize>,
-    /// Whose a session is that has, or had, something open: to fence it even after a restart.
+    /// The client of each session that has, or had, a file open: to fence it even after a restart.
     clients: BTreeMap<SessionId, ClientId>,
 }
 
 impl Opens {
-    /// Handles of `fid`.
+    /// Handle counts of `fid`.
     pub fn count(&self, fid: Fid) -> OpenCount {
         self.counts.get(&fid).copied().unwrap_or_default()
     }
 
-    /// Some session may write to `fid`.
+    /// True if any session may write to `fid`.
     pub fn has_writer(&self, fid: Fid) -> bool {
         !self.counts.is_empty() && self.count(fid).writers > 0
     }
 
-    /// No session but `session` may write to `fid`.
+    /// True if no session but `session` may write to `fid`.
     pub fn is_sole_writer(&self, fid: Fid, session: SessionId) -> bool {
         let count = self.count(fid);
         count.writers == 0 || count.sole_writer == Some(session)
     }
 
-    /// A session other than `session` has `fid` open.
+    /// True if a session other than `session` has `fid` open.
     pub fn is_open_elsewhere(&self, fid: Fid, session: SessionId) -> bool {
         self.holders(fid).any(|(whose, _)| whose != session)
     }
@@ -113,63 +113,63 @@ impl Opens {
         range.map(|((_, handle, fid), flags)| (*handle, *fid, *flags)).collect()
     }
 
-    /// How many handles a session has.
+    /// Number of a session's handles.
     pub fn held(&self, session: SessionId) -> usize {
         self.held.get(&session).copied().unwrap_or(0)
     }
 
-    /// Handles of `fid` in one session: all, and those that may write.
+    /// Number of handles of `fid` in one session: all, and those that may write.
     pub fn of_file(&self, session: SessionId, fid: Fid) -> (u32, u32) {
         self.by_file.get(&(fid, session)).copied().unwrap_or_default()
     }
 
-    /// Sessions that have `fid` open, and how many of the handles of each may write.
+    /// Sessions that have `fid` open, each with its number of writing handles.
     fn holders(&self, fid: Fid) -> impl Iterator<Item = (SessionId, u32)> {
         let all = self.by_file.range((fid, SessionId(0))..=(fid, SessionId(u64::MAX)));
         all.map(|((_, session), (_, writers))| (*session, *writers))
     }
 
-    /// Sessions that have anything open, in order, and whose they are.
+    /// Sessions that have any file open, in order, with their clients.
     pub fn sessions(&self) -> Vec<(SessionId, ClientId)> {
         let mut sessions: Vec<_> = self.by_session.keys().map(|(session, ..)| *session).collect();
         sessions.dedup();
         sessions.into_iter().map(|session| (session, self.clients.get(&session).copied().unwrap_or_default())).collect()
     }
 
-    /// A session that is not `alive` has `fid` open for writing: it may not have been fenced yet.
+    /// True if a session that is not `alive` has `fid` open for writing: it may not be fenced yet.
     pub fn has_lost_writer(&self, fid: Fid, alive: impl Fn(SessionId) -> bool) -> bool {
         self.holders(fid).any(|(session, writers)| writers > 0 && !alive(session))
     }
 
-    /// All that may write: session and file.
+    /// Session and file of all handles that may write.
     pub fn writers(&self) -> Vec<(SessionId, Fid)> {
         let writes = |flags: &u32| flags & open_flags::WRITE != 0;
         let writers = self.by_session.iter().filter(|(_, flags)| writes(flags));
         writers.map(|((session, _, fid), _)| (*session, *fid)).collect()
     }
 
-    /// No session but `session` has `fid` open.
+    /// True if no session but `session` has `fid` open.
     pub fn is_sole_holder(&self, fid: Fid, session: SessionId) -> bool {
         let count = self.count(fid);
         count.handles == 0 || count.sole_holder == Some(session)
     }
 
-    /// Forgets whose a session was.
+    /// Forgets the client of a session.
     pub fn forget_session(&mut self, session: SessionId) {
         self.clients.remove(&session);
     }
 
-    /// All handles.
+    /// Number of all handles.
     pub fn handle_count(&self) -> usize {
         self.by_session.len()
     }
 
-    /// True if nothing was ever written to `fid`, and nobody can. See [`Empties`].
+    /// True if nothing was ever written to `fid`, and no session can write to it. See [`NeverWritten`].
     pub fn is_certainly_empty(&self, fid: Fid) -> bool {
         self.empties.has(fid)
     }
 
-    /// Follows an applied change.
+    /// Applies a change to the counts.
     pub fn follow(&mut self, change: OpenChange) {
         match change {
             OpenChange::Opened { fid, session, handle, flags, client, made, transno } => {
@@ -240,7 +240,7 @@ pub fn encode_handle(flags: u32, client: ClientId) -> [u8; 18] {
     value
 }
 
-/// Reads the value of a handle's row: flags, whose it is.
+/// Reads the value of a handle's row: flags and client.
 pub fn decode_handle(bytes: &[u8]) -> Result<(u32, ClientId), DecodeError> {
     let mut r = Reader::new(bytes);
     if r.u8()? != VERSION {

@@ -1,4 +1,4 @@
-//! The OSTs as the MDS sees them. What it asks of them is safe to repeat, and repeated until it is answered.
+//! The OSTs as the MDS sees them. Its requests to them are safe to repeat, and are repeated until an OST replies.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ pub struct Osts {
 }
 
 impl Osts {
-    /// Sessions with `addresses`, as a client of its own, new at each start; OSTs know by that that the one before is over.
+    /// Opens sessions with `addresses`. The server is a new client of the OSTs at each start; this tells them that the
+    /// previous instance has ended.
     pub fn start(
         env: &Env,
         cluster: Uuid,
@@ -42,12 +43,12 @@ impl Osts {
         Self { env: env.clone(), sessions: addresses.iter().map(session).collect() }
     }
 
-    /// Their indices, ordered.
+    /// Indices of the OSTs, ordered.
     pub fn indices(&self) -> Vec<u32> {
         self.sessions.keys().copied().collect()
     }
 
-    /// Asks once; waits while the OST is away.
+    /// Sends a request once; waits while the OST is away.
     pub async fn ask<O: Operation>(&self, ost: u32, request: &O) -> Result<O::Reply, ErrorReply> {
         let session = self.sessions.get(&ost).ok_or_else(|| unknown(ost))?;
         let called = session.call(request, Call::level(CommitLevel::Commit)).await;
@@ -57,8 +58,8 @@ impl Osts {
         })
     }
 
-    /// Asks until it is answered: what the logs drive must happen, whatever goes wrong meanwhile. `None` if the OST is not
-    /// known (the log keeps the record), or this server stops.
+    /// Repeats a request until it succeeds: work driven from the logs must be done, whatever fails meanwhile. `None` if
+    /// the OST is not known (the log keeps the record), or if this server stops.
     pub async fn insist<O: Operation>(&self, ost: u32, request: &O) -> Option<O::Reply> {
         loop {
             match self.ask(ost, request).await {
@@ -72,8 +73,8 @@ impl Osts {
         }
     }
 
-    /// As [`Osts::insist`], but for errors that are an answer, and for the OST's word that it cannot read what it would have to (EIO),
-    /// again and again.
+    /// As [`Osts::insist`], but returns errors that count as a reply, and EIO if the OST reports repeatedly that it
+    /// cannot read the data concerned.
     pub async fn insist_unless_damaged<O: Operation>(
         &self,
         ost: u32,
@@ -97,7 +98,8 @@ impl Osts {
         }
     }
 
-    /// The same with bytes, for which an OST may have no room (ENOSPC).
+    /// As [`Osts::insist`] with bulk. If the OST replies with errors repeatedly, returns the error: it may have no
+    /// space (ENOSPC).
     pub async fn insist_on_bulk<O: Operation>(
         &self,
         ost: u32,
@@ -119,7 +121,7 @@ impl Osts {
         }
     }
 
-    /// Asks until the OST itself answers, if only with an error. `None` as [`Osts::insist`].
+    /// Repeats a request until the OST itself replies, if only with an error. `None` as [`Osts::insist`].
     pub async fn hear<O: Operation>(&self, ost: u32, request: &O) -> Option<Result<O::Reply, ErrorReply>> {
         let session = self.sessions.get(&ost)?;
         loop {
@@ -135,7 +137,7 @@ impl Osts {
         }
     }
 
-    /// Ends all sessions, side by side: each waits a while for an OST that is away.
+    /// Ends all sessions concurrently: each waits for a while if its OST is away.
     pub async fn close(&self) {
         let close = |session: &ClientSession| {
             let session = session.clone();

@@ -1,6 +1,7 @@
-//! Who may do what: POSIX permissions, checked on the server by the caller's ids.
+//! POSIX permissions, checked on the server by the caller's ids.
 //!
-//! Invariant: every operation that names a caller asks here; user 0 passes everything but what no one may.
+//! Invariant: every operation that names a caller checks here. User 0 passes every check except those that apply to
+//! everybody.
 
 use forebay_proto::{Errno, message::Caller};
 
@@ -13,7 +14,7 @@ pub const WRITE: u32 = 2;
 /// Execute permission; of a directory, search.
 pub const SEARCH: u32 = 1;
 
-/// The caller is `gid`'s member.
+/// True if the caller is a member of `gid`.
 pub fn in_group(caller: &Caller, gid: u32) -> bool {
     caller.gid == gid || caller.groups.contains(&gid)
 }
@@ -53,7 +54,8 @@ pub fn remove(caller: &Caller, dir: &Inode, victim: &Inode) -> Result<(), Errno>
     }
 }
 
-/// Mode and group of what `caller` makes in `dir`: a set-group-id directory gives its group, and to directories the bit.
+/// Mode and group of a new inode of `caller` in `dir`: a set-group-id directory passes on its group, and to directories
+/// also the bit.
 pub fn inherit(caller: &Caller, dir: &Inode, mode: u32) -> (u32, u32) {
     if dir.mode & S_ISGID == 0 {
         return (strip_setgid(caller, caller.gid, mode), caller.gid);
@@ -61,21 +63,21 @@ pub fn inherit(caller: &Caller, dir: &Inode, mode: u32) -> (u32, u32) {
     if mode & S_IFMT == S_IFDIR { (mode | S_ISGID, dir.gid) } else { (strip_setgid(caller, dir.gid, mode), dir.gid) }
 }
 
-/// Only a member of `gid` (or user 0) may make an executable that runs as it.
+/// Only a member of `gid` (or user 0) may make an executable that runs with that group.
 fn strip_setgid(caller: &Caller, gid: u32, mode: u32) -> u32 {
     let runs_as_group = mode & (S_ISGID | 0o010) == S_ISGID | 0o010;
     let may = caller.uid == 0 || in_group(caller, gid);
     if mode & S_IFMT != S_IFDIR && runs_as_group && !may { mode & !S_ISGID } else { mode }
 }
 
-/// The permission bits after `caller` asked for `wanted` on a file that will belong to `gid`: who is not in the group
-/// loses set-group-id.
+/// The permission bits after `caller` asked for `wanted` on a file that will belong to `gid`: a caller outside the
+/// group loses set-group-id.
 pub fn chmod(caller: &Caller, gid: u32, wanted: u32) -> u32 {
     let bits = wanted & 0o7777;
     if caller.uid == 0 || in_group(caller, gid) { bits } else { bits & !S_ISGID }
 }
 
-/// Refuses (EPERM) a change of owner or group that is not the caller's to make.
+/// Refuses (EPERM) a change of owner or group that the caller may not make.
 pub fn chown(caller: &Caller, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
     if caller.uid == 0 {
         return Ok(());
@@ -85,8 +87,8 @@ pub fn chown(caller: &Caller, inode: &Inode, uid: Option<u32>, gid: Option<u32>)
     if caller.uid == inode.uid && same_owner && own_group { Ok(()) } else { Err(Errno::EPERM) }
 }
 
-/// The mode of a regular file after a change of owner, or a write by another than user 0: set-user-id goes, and
-/// set-group-id of an executable.
+/// The mode of a regular file after a change of owner, or after a write by a user other than 0. It loses set-user-id,
+/// and an executable loses set-group-id.
 pub fn drop_set_ids(mode: u32) -> u32 {
     if mode & S_IFMT != S_IFREG {
         return mode;

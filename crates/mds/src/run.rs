@@ -1,4 +1,4 @@
-//! How an operation is applied: begun anew until all it needs is there, followed by what it entails.
+//! Runs an operation: starts it again until everything that it needs is present, then carries out its effects.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,18 +20,19 @@ use crate::{
     tx::{Alone, Effects, Origin, Sharing, Tx},
 };
 
-/// Asks the target about every key an operation looks under.
+/// Asks the target about every key that an operation reads.
 ///
-/// A key with another session's uncommitted change makes the reply wait for a commit. The operation goes on: commits are a
-/// prefix, so what is built on the change is lost with it, and until the reply has left nobody will replay it. (Waiting
-/// first would starve whoever reads a directory that others fill.)
+/// A key with another session's uncommitted change makes the reply wait for a commit. The operation continues. Commits
+/// are a prefix, so a lost change takes everything built on it with it, and nobody replays an operation whose reply has
+/// not left. (Waiting before the operation would starve a reader of a directory that others fill.)
 struct Shared<'a> {
     ctx: &'a Context,
     unsettled: Cell<bool>,
     leases: &'a Leases,
-    /// Other clients may still show what was there before: see [`crate::leases`].
+    /// Inodes on which other clients hold conflicting leases, so they may still show the previous state: see
+    /// [`crate::leases`].
     kept: RefCell<BTreeMap<Fid, Use>>,
-    /// What the operation has waited for so far.
+    /// The leases whose end the operation has waited for so far.
     waited: &'a [Awaiting<'a>],
 }
 
@@ -48,7 +49,7 @@ impl Sharing for Shared<'_> {
         }
         if !self.ctx.is_replay()
             && let Some(fid) = keys::leased(key.as_ref())
-            && self.leases.is_in_the_way(self.ctx.session(), fid, Use::Shows)
+            && self.leases.conflicts(self.ctx.session(), fid, Use::Shows)
         {
             self.kept.borrow_mut().insert(fid, Use::Shows);
         }
@@ -63,7 +64,7 @@ impl Sharing for Shared<'_> {
     }
 }
 
-/// While it lives no lease on these inodes is granted, but to who waited for them.
+/// While it exists, leases on these inodes are granted only to the operation that waited for them.
 struct Awaiting<'a> {
     mds: &'a Mds,
     fids: BTreeSet<Fid>,
@@ -83,14 +84,14 @@ impl Drop for Awaiting<'_> {
     }
 }
 
-/// Rows an operation was found to need, gathered over its attempts: brought to memory together, so that bringing one does
-/// not push out another.
+/// What an operation turned out to need, collected over its attempts. Its rows are prefetched together, so that
+/// prefetching one does not evict another.
 struct Wants<'a> {
     rows: Vec<Key>,
     attempts: usize,
-    /// Leases it had to have recalled: nobody gets them anew before it is through.
+    /// Leases that it had to recall: no other session gets them again before it has completed.
     awaiting: Vec<Awaiting<'a>>,
-    /// So often was room looked for.
+    /// How often it waited for space.
     made_room: u32,
 }
 
@@ -139,7 +140,7 @@ impl Mds {
             };
             if result.is_ok() {
                 self.grant(ctx.session(), &effects.granted);
-                self.grant_names(ctx.session(), &effects);
+                self.grant_entries_write(ctx.session(), &effects);
             }
             self.settle(ctx, unsettled, &result).await?;
             return result;
@@ -155,7 +156,7 @@ impl Mds {
     ) -> Result<Answer, ErrorReply> {
         if !self.has_room() {
             let now = self.env.now();
-            self.memory.borrow_mut().kept.recall_names(now);
+            self.memory.borrow_mut().kept.recall_entries_write(now);
         }
         let mut wants = Wants::new(hint);
         loop {
@@ -184,7 +185,7 @@ impl Mds {
                 self.note_changes(ctx.session(), &effects);
                 self.grant(ctx.session(), &effects.granted);
                 self.grant_data(ctx.session(), &effects);
-                self.grant_names(ctx.session(), &effects);
+                self.grant_entries_write(ctx.session(), &effects);
             }
             self.settle(ctx, unsettled, &result).await?;
             let mut answer = result?;
@@ -194,7 +195,7 @@ impl Mds {
         }
     }
 
-    /// A change of the server's own, outside of any request.
+    /// Executes a change of the server's own, outside of any request.
     pub(crate) async fn change<R>(&self, op: impl Fn(&mut Tx<'_>) -> Step<R>) -> Result<R, ErrorReply> {
         let mut wants = Wants::new(&[]);
         loop {
@@ -229,8 +230,8 @@ impl Mds {
         }
     }
 
-    /// Runs `op` over `txn`; memory follows at once, before anything else can run. Nothing is changed while other clients
-    /// keep what it would change.
+    /// Runs `op` over `txn`; the memory is updated right after that, before any other task runs. Nothing changes while
+    /// other clients hold leases on what it would change.
     #[allow(clippy::too_many_arguments)] // one call's parts
     fn apply<R>(
         &self,
@@ -246,14 +247,14 @@ impl Mds {
         let mut result = op(&mut tx);
         *effects = std::mem::take(&mut tx.effects);
         let mut kept = sharing.kept();
-        // What is brought back after a restart was there before any lease that is.
+        // What a client reclaims after a restart existed before any current lease.
         if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() && effects.changing.is_empty() {
-            // Of a file whose truncate is under way nobody is shown anything, and who keeps data of it may have to wait for that
-            // very end before it can send them: what the target itself changes then waits for nobody. (Whoever had its attributes
-            // gave them back when it began.)
+            // While a truncate of a file is in progress, no client is shown the file. A client with buffered data may
+            // have to wait for the end of that truncate before it can send the data. So a change by the server itself
+            // does not wait for leases on that file. (Attribute leases were recalled when the truncate began.)
             let hidden = |fid: &Fid| origin.session == SessionId(0) && memory.truncating.contains(fid);
             let changes = effects.changes().filter(|fid| !hidden(fid));
-            let changes = changes.filter(|fid| memory.kept.is_in_the_way(origin.session, *fid, Use::Changes));
+            let changes = changes.filter(|fid| memory.kept.conflicts(origin.session, *fid, Use::Changes));
             kept.extend(changes.map(|fid| (fid, Use::Changes)));
         }
         result = unless_kept(result, &kept);
@@ -266,7 +267,7 @@ impl Mds {
         })
     }
 
-    /// Waits until what stopped an operation is there. Errors: ENOSPC if that was room, and there is none.
+    /// Waits until the cause of the halt is resolved. Errors: ENOSPC if the operation needs space and there is none.
     async fn wait_for<'a>(&'a self, session: SessionId, halt: Halt, wants: &mut Wants<'a>) -> Result<(), ErrorReply> {
         match halt {
             Halt::Missing(key) => wants.rows.push(key),
@@ -288,7 +289,8 @@ impl Mds {
         Ok(())
     }
 
-    /// Waits until no other client keeps what `session` wants to show or to change.
+    /// Recalls the leases of other clients that conflict with what `session` is going to show or change, and waits
+    /// until they have ended.
     async fn recall(&self, session: SessionId, uses: &BTreeMap<Fid, Use>) {
         loop {
             let now = self.env.now();
@@ -296,25 +298,25 @@ impl Mds {
             let waiter = self.lease_waits.waiter(self.memory.borrow().kept.may_end(session, uses));
             let ended = waiter.ended();
             self.evict_overdue();
-            // Either it comes back, or it has come to its end: no matter which.
+            // The wait ends when the holder releases the lease or its time is over.
             let _ = self.env.timeout(end.since(now), ended).await;
         }
     }
 
-    /// Answers when all others have sent what they kept back by now.
+    /// Replies when all other clients have sent what they had buffered at the time of the request.
     pub(crate) async fn send_kept(&self, session: SessionId) -> Answer {
         let fids = self.memory.borrow().kept.data.of_others(session);
-        // All are asked before one is waited for.
+        // Send all recalls before waiting for one.
         for fid in &fids {
             self.memory.borrow_mut().kept.recall_from_others(session, *fid, self.env.now());
         }
         for fid in fids {
-            self.have_sent(session, fid).await;
+            self.wait_flushed(session, fid).await;
         }
         Answer::read(&Empty {})
     }
 
-    /// Who keeps others waiting for too long is evicted: its data is given free when it can write no more.
+    /// Evicts holders that block others for too long; their data leases end once they can write no more.
     pub(crate) fn evict_overdue(&self) {
         let overdue = self.memory.borrow_mut().kept.take_overdue();
         for (session, why) in overdue {
@@ -338,11 +340,15 @@ impl Mds {
         effects.reclaimed.iter().for_each(|(fid, holds)| kept.data.reclaim(session, *fid, *holds));
     }
 
-    fn grant_names(&self, session: SessionId, effects: &Effects) {
+    fn grant_entries_write(&self, session: SessionId, effects: &Effects) {
         let mut memory = self.memory.borrow_mut();
-        effects.granted_names.iter().chain(&effects.changing).for_each(|fid| memory.kept.grant_names(session, *fid));
+        effects
+            .granted_entries_write
+            .iter()
+            .chain(&effects.changing)
+            .for_each(|fid| memory.kept.grant_entries_write(session, *fid));
         for (fid, parent) in &effects.alone {
-            memory.kept.set_alone(session, *fid, *parent);
+            memory.kept.set_exclusive(session, *fid, *parent);
         }
         if let Some(fid) = effects.removed
             && memory.kept.data.closed(fid)
@@ -352,7 +358,7 @@ impl Mds {
         }
     }
 
-    /// What a client changed that it also keeps is not shown to others yet.
+    /// Notes changes of a client that also holds a lease on the inode: they are not shown to others yet.
     fn note_changes(&self, session: SessionId, effects: &Effects) {
         let kept = &mut self.memory.borrow_mut().kept;
         effects.changes().for_each(|fid| kept.changed(session, fid));
@@ -370,7 +376,7 @@ impl Mds {
         }
     }
 
-    /// Commit on share: what others changed and this reply shows is committed before it leaves.
+    /// Commit-on-share: other sessions' changes that this reply shows are committed before it leaves.
     async fn settle(
         &self,
         ctx: &Context,
@@ -384,7 +390,8 @@ impl Mds {
         }
     }
 
-    /// The layout of `fid` is shown once `transno` is committed; in a task of its own, as the request's client may go away.
+    /// Shows the new layout of `fid` once `transno` is committed. In its own task, as the request's client may
+    /// disconnect.
     fn show_when_committed(&self, fid: Fid, transno: Transno) {
         let mds = self.strong();
         self.env.spawn(async move {
@@ -397,7 +404,7 @@ impl Mds {
         });
     }
 
-    /// A table is used once it is committed; until then creates wait.
+    /// Uses a table once it is committed; until then creates wait.
     fn use_when_committed(&self, from: Transno, table: Table) {
         let mds = self.strong();
         self.env.spawn(async move {
@@ -413,7 +420,7 @@ impl Mds {
         });
     }
 
-    /// What has to be true before the reply leaves.
+    /// Waits for everything that must have happened before the reply leaves.
     async fn follow_up(&self, ctx: &Context, answer: &Answer, effects: &Effects) -> Result<(), ErrorReply> {
         if (effects.lease.is_some() || effects.durable) && !ctx.is_replay() {
             ctx.target().wait_committed(answer.transno).await?;
@@ -429,16 +436,16 @@ impl Mds {
         if let Some(fid) = effects.truncate.filter(|_| !ctx.is_replay()) {
             ctx.target().wait_committed(answer.transno).await?;
             self.start_truncate(fid, false);
-            // An OST may be away: nothing else that the mount asks for waits for it.
-            ctx.let_others_pass();
-            // Also for one that is stuck: it would still come to pass after an error.
+            // An OST may be away: other requests of the mount do not wait for it.
+            ctx.unblock_later_replies();
+            // Wait also for a stuck truncate: after an error it would be applied all the same.
             self.wait_until(|memory| !memory.truncating.contains(&fid)).await;
         }
         Ok(())
     }
 }
 
-/// An answer shows nothing, an error neither, that others do not see yet.
+/// Neither a reply nor an error may leave while other clients hold conflicting leases.
 fn unless_kept<R>(result: Step<R>, kept: &BTreeMap<Fid, Use>) -> Step<R> {
     match result {
         Ok(_) | Err(Halt::Fail(_)) if !kept.is_empty() => Err(Halt::Kept(kept.clone())),
@@ -446,7 +453,7 @@ fn unless_kept<R>(result: Step<R>, kept: &BTreeMap<Fid, Use>) -> Step<R> {
     }
 }
 
-/// Rows that the transaction sets were not in memory: nothing was changed.
+/// True if rows that the transaction sets were not in memory: nothing was changed.
 fn lacks_rows<R>(result: &Result<R, ErrorReply>) -> bool {
     has_errno(result, StoreErrorKind::NotResident)
 }

@@ -1,4 +1,4 @@
-//! The server: its state, how it starts, which operation is which.
+//! The server: its state, its startup, and the dispatch of requests to operations.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -12,7 +12,7 @@ use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid, WriteId,
     limits::LEASE_TERM,
     message::{
-        AwaitRecalls, Empty, ExtendLayout, LayoutSpec, LookupAhead, Migrate, Op, Open, OpenReply, Outline,
+        AwaitRecalls, Empty, ExtendLayout, LayoutSpec, LookupStatahead, Migrate, Op, Open, OpenReply, Outline,
         RecallsReply, SetAttr, SetLayout,
     },
 };
@@ -23,7 +23,7 @@ use crate::{
     bootstrap::Owner,
     inode::Inode,
     keys::{self, Key},
-    lease_waits::LeaseWaits,
+    leases::LeaseWaits,
     leases::{Leases, Told},
     limits, load,
     memory::Memory,
@@ -41,16 +41,16 @@ pub struct MdsOptions {
     pub cluster: Uuid,
     /// Where each OST can be reached, by index.
     pub osts: BTreeMap<u32, Vec<Address>>,
-    /// Stripe count and size where nobody says otherwise; zeros are this program's defaults.
+    /// Default stripe count and size; zeros mean this program's defaults.
     pub default_layout: LayoutSpec,
-    /// Whose the root directory of a new MDT is.
+    /// The owner of a new MDT's root directory.
     pub owner: Owner,
     /// Sessions, recovery, and the cluster's map if this server is the MGS.
     pub target: TargetOptions,
 }
 
 impl MdsOptions {
-    /// The usual, with these OSTs.
+    /// Default options, with these OSTs.
     pub fn new(cluster: Uuid, osts: BTreeMap<u32, Vec<Address>>) -> Self {
         let (default_layout, owner) = (LayoutSpec::inherit(), Owner::default());
         Self { cluster, osts, default_layout, owner, target: TargetOptions::default() }
@@ -63,44 +63,44 @@ pub struct Mds {
     pub(crate) store: Store,
     pub(crate) osts: Osts,
     pub(crate) memory: RefCell<Memory>,
-    /// What the OSTs said of their space.
+    /// The space that each OST reported.
     pub(crate) spaces: RefCell<BTreeMap<u32, Option<OstSpace>>>,
-    /// Those that new files avoid.
+    /// OSTs that new files avoid.
     pub(crate) slow_osts: RefCell<SlowOsts>,
-    /// When all OSTs were last asked.
+    /// Time of the last completed poll of all OSTs.
     pub(crate) polled: Cell<Time>,
     /// Wakes each OST's destroy driver.
     pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
     /// Sessions whose handles are being closed.
     pub(crate) ending: RefCell<BTreeSet<SessionId>>,
-    /// Clients of which a session was evicted since the start, until their sequences are given up.
+    /// Clients with a session that was evicted since the start, until their sequences are given up.
     pub(crate) evicted: RefCell<BTreeSet<ClientId>>,
     /// Sequences being collected, for `status`.
     pub(crate) collecting: Cell<usize>,
-    /// The target, which holds this server in turn: taken at the end.
+    /// The target, which in turn holds this server; taken out at the end.
     target: RefCell<Option<Target>>,
-    /// A truncate or a placement table is through.
+    /// Notified when the memory changes, such as at the end of a truncate or the commit of a placement table.
     changed: Notify,
-    /// Who waits for leases.
+    /// Requests that wait for leases.
     pub(crate) lease_waits: LeaseWaits,
-    /// When it was looked how much is free, and how much was.
+    /// Time and result of the last measurement of free space.
     room: Cell<(Time, u64)>,
-    /// Writes of this life of the server to OSTs so far.
+    /// Number of writes to OSTs since this start of the server.
     writes: Cell<u64>,
-    /// To hand to background tasks.
+    /// A weak reference to itself, for background tasks.
     this: OnceCell<std::rc::Weak<Mds>>,
 }
 
 impl Mds {
-    /// Starts serving the MDT of `store`: writes the first rows of a new one, loads what is kept in memory, begins
-    /// recovery. Serve connections with [`Target::serve`].
+    /// Starts serving the MDT of `store`: writes the first rows of a new one, loads the memory, begins recovery. Serve
+    /// connections with [`Target::serve`].
     pub fn start(
         env: &Env,
         store: Store,
         mut options: MdsOptions,
     ) -> Boxed<'_, Result<(Rc<Self>, Target), ErrorReply>> {
         Box::pin(async move {
-            // Who does not come back in it has no leases any more.
+            // Leases of clients that do not come back within it have expired.
             options.target.recovery_window = options.target.recovery_window.max(LEASE_TERM);
             load::bootstrap(env, &store, options.owner, options.osts.keys().copied()).await?;
             let mut memory = load::memory(&store).await?;
@@ -158,7 +158,7 @@ impl Mds {
         target.ok_or_else(|| ErrorReply::new(Errno::RECOVERING, "the server starts or stops"))
     }
 
-    /// Memory follows a transaction that was applied.
+    /// Updates the memory after a transaction was applied.
     pub(crate) fn follow(&self, effects: &Effects) {
         let mut memory = self.memory.borrow_mut();
         memory.inodes = memory.inodes.saturating_add_signed(effects.inodes);
@@ -186,20 +186,20 @@ impl Mds {
         }
     }
 
-    /// Of the server's next write to an OST.
+    /// The id of the server's next write to an OST.
     pub(crate) fn write_id(&self) -> WriteId {
         self.writes.set(self.writes.get() + 1);
         let life = Uuid::of_life(self.store.identity().target.index, self.store.incarnation());
         WriteId { client: life.low(), sequence: self.writes.get() }
     }
 
-    /// Tells those who wait in [`Mds::wait_until`], and all who wait for leases.
+    /// Wakes all callers of [`Mds::wait_until`], and all requests that wait for leases.
     pub(crate) fn memory_changed(&self) {
         self.changed.notify_waiters();
         self.lease_waits.all.notify_waiters();
     }
 
-    /// Tells those who wait in [`Mds::wait_until`], and of those who wait for leases those who wait for these.
+    /// Wakes all callers of [`Mds::wait_until`], and the requests that wait for leases on `fids`.
     pub(crate) fn leases_ended(&self, fids: &[Fid]) {
         if !fids.is_empty() {
             self.changed.notify_waiters();
@@ -207,12 +207,12 @@ impl Mds {
         }
     }
 
-    /// Ends when memory changes after this call.
+    /// Completes when the memory changes after this call.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> + '_ {
         self.changed.notified()
     }
 
-    /// Waits until memory is as `wanted`.
+    /// Waits until the memory is as `wanted`.
     pub(crate) async fn wait_until(&self, wanted: impl Fn(&Memory) -> bool) {
         loop {
             let changed = self.changed.notified();
@@ -223,17 +223,17 @@ impl Mds {
         }
     }
 
-    /// True while there is room for more than deleting.
+    /// True while there is space for more than deletes.
     pub(crate) fn has_room(&self) -> bool {
         self.room_bytes() > limits::KEEP_FREE_BYTES
     }
 
-    /// True while there is room for bytes of small files, too, as many as may come before it is looked again.
+    /// True while there is also space for inline data: for as much as may arrive before the next measurement.
     pub(crate) fn has_room_for_bytes(&self) -> bool {
         self.room_bytes() > limits::KEEP_FREE_BYTES + limits::INLINE_ROOM_BYTES
     }
 
-    /// What is free, less what the pages of unwritten changes may take.
+    /// Free space minus what the pages of unwritten changes may take.
     fn room_bytes(&self) -> u64 {
         let (asked, answer) = self.room.get();
         let now = self.env.now();
@@ -246,8 +246,8 @@ impl Mds {
         room
     }
 
-    /// Has the changed rows written. Each counts twice until then, where it was and where it goes; and what was deleted gives its
-    /// place back only now. False: there is no room for all that.
+    /// Writes the changed rows with a checkpoint. Until then each takes space twice, at its old and its new position,
+    /// and the space of deleted rows is not free yet. False if there is no space for that.
     pub(crate) async fn make_room(&self) -> Result<bool, ErrorReply> {
         if self.store.stats().table_dirty_bytes == 0 {
             return Ok(false);
@@ -262,7 +262,7 @@ impl Mds {
     }
 
     async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Result<Answer, ErrorReply> {
-        /// Decodes the request, names its first rows, applies it.
+        /// Decodes the request, prefetches its first rows, and applies it.
         macro_rules! run {
             ($how:ident, $keys:path, $apply:path) => {{
                 let request = Decode::from_bytes(&body)?;
@@ -272,7 +272,7 @@ impl Mds {
         match op {
             Op::LeaseSequence => run!(modify, ops::lease_sequence::keys, ops::lease_sequence::apply),
             Op::Lookup => run!(read, ops::lookup::keys, ops::lookup::apply),
-            Op::LookupAhead => self.lookup_ahead(&ctx, &body).await,
+            Op::LookupStatahead => self.lookup_statahead(&ctx, &body).await,
             Op::GetAttr => run!(read, ops::getattr::keys, ops::getattr::apply),
             Op::SetAttr => run!(modify, ops::setattr::keys, ops::setattr::apply),
             Op::Create => run!(modify, ops::create::keys, ops::create::apply),
@@ -299,7 +299,7 @@ impl Mds {
             Op::ExtendLayout => run!(modify, ops::extend::keys, ops::extend::apply),
             Op::Outline => run!(modify, ops::inline::outline_keys, ops::inline::outline),
             Op::ReadInline => run!(read, ops::inline::read_keys, ops::inline::read),
-            Op::MigrateStart => run!(read, ops::migrate::start_keys, ops::migrate::start),
+            Op::GetContentVersion => run!(read, ops::migrate::start_keys, ops::migrate::start),
             Op::Migrate => run!(modify, ops::migrate::keys, ops::migrate::apply),
             Op::SetPool => run!(modify, ops::pool::keys, ops::pool::set),
             Op::GetPools => Ok(Answer::read(&ops::pool::list(self.memory.borrow().placement.newest_table()))),
@@ -307,7 +307,7 @@ impl Mds {
             Op::AwaitRecalls => self.await_recalls(&ctx, &body).await,
             Op::Claim => self.claim(&ctx, &body).await,
             Op::FinishDestroys => self.finish_destroys(&body).await,
-            Op::SendKept => Ok(self.send_kept(ctx.session()).await),
+            Op::FlushBuffered => Ok(self.send_kept(ctx.session()).await),
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {
                 let message = format!("{} is not an operation of a metadata server", op.name());
@@ -316,7 +316,8 @@ impl Mds {
         }
     }
 
-    /// Recalls for a client, which answers with the next such request; nothing, if there is none for a while.
+    /// Returns the recalls for a client, which acknowledges them with its next such request. The reply is empty if
+    /// there are none for a while.
     async fn await_recalls(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
         let said: AwaitRecalls = Decode::from_bytes(body)?;
         let ended = self.memory.borrow_mut().kept.acknowledge(ctx.session(), &said);
@@ -333,25 +334,26 @@ impl Mds {
         }
     }
 
-    async fn lookup_ahead(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
-        let request: LookupAhead = Decode::from_bytes(body)?;
+    async fn lookup_statahead(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+        let request: LookupStatahead = Decode::from_bytes(body)?;
         let (parent, keys) = (request.lookup.parent, ops::lookup::keys(&request.lookup));
         let first = Cell::new(0);
         self.read(ctx, &keys, |tx| {
-            first.set(ops::lookup_ahead::first(tx, &request)?);
+            first.set(ops::lookup_statahead::first(tx, &request)?);
             Ok(Empty {})
         })
         .await?;
         let (from, to) = (keys::dirent(parent, first.get()), keys::after(keys::dirents(parent).as_ref()));
-        let rows = self.store.scan(from.as_ref(), &to, ops::lookup_ahead::rows(&request)).await.map_err(store_error)?;
+        let rows =
+            self.store.scan(from.as_ref(), &to, ops::lookup_statahead::rows(&request)).await.map_err(store_error)?;
         let others = ops::readdir::decode(&rows)?;
-        prefetch_in_steps(ctx, &ops::lookup_ahead::other_keys(&request, &others)).await?;
-        self.read(ctx, &keys, |tx| ops::lookup_ahead::apply(tx, &request, &others)).await
+        prefetch_in_steps(ctx, &ops::lookup_statahead::other_keys(&request, &others)).await?;
+        self.read(ctx, &keys, |tx| ops::lookup_statahead::apply(tx, &request, &others)).await
     }
 
     async fn readdir(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
         let request = Decode::from_bytes(body)?;
-        // What somebody else changes is there to be found before it is looked for.
+        // Other clients' delayed changes are sent to the MDT before the scan.
         self.read(ctx, &ops::readdir::keys(&request), |tx| ops::readdir::shows(tx, &request)).await?;
         let (from, to, limit) = ops::readdir::rows(&request);
         let rows = self.store.scan(from.as_ref(), &to, limit).await.map_err(store_error)?;
@@ -364,7 +366,7 @@ impl Mds {
     }
 }
 
-/// In small steps: a bounded cache need not hold all of them at once.
+/// Prefetches in small steps: a small cache need not hold all rows at once.
 async fn prefetch_in_steps(ctx: &Context, keys: &[Key]) -> Result<(), ErrorReply> {
     for keys in keys.chunks(limits::PREFETCH_ROWS) {
         ctx.prefetch(keys).await?;
@@ -392,7 +394,7 @@ impl Service for Mds {
         self.dispatch(ctx, op, body).await
     }
 
-    /// A truncate is replied after the OSTs have done it: whoever writes after the reply would lose what it wrote.
+    /// Waits until the OSTs have done the truncate: a write after the reply would otherwise be lost.
     async fn settled(self: Rc<Self>, op: Op, body: Bytes, reply: Bytes) {
         let cut = match op {
             Op::SetAttr => SetAttr::from_bytes(&body).ok().map(|request| request.fid),
@@ -423,14 +425,15 @@ impl Service for Mds {
             self.memory.borrow_mut().kept.forget(session);
             self.memory_changed();
         }
-        // It may have to wait for OSTs that are away; nobody else shall wait for that.
+        // This may wait for OSTs that are away; nothing else should wait for it.
         self.env.clone().spawn(async move { self.end_session(session, client, evicted).await });
     }
 
     fn last_change(&self, fid: Fid) -> Option<Transno> {
         let row = self.store.get(keys::inode(fid).as_ref()).ok()??;
         let inode = Inode::decode(&row).ok()?;
-        // Without the handle of whoever wrote what is synced, nobody would ask the OSTs how long the file is.
+        // The open of the last writing handle must be durable too: without it nobody would ask the OSTs for the file's
+        // size after a crash.
         let opened = self.memory.borrow().opens.count(fid).opened;
         let opened = Some(opened).filter(|_| !planted(Bug::OpensNotSynced));
         Some(inode.transno.max(opened.unwrap_or_default()))

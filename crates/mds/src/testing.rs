@@ -45,24 +45,24 @@ impl Rows for Overlay<'_> {
 pub struct World {
     /// The table.
     pub rows: BTreeMap<Bytes, Bytes>,
-    /// Beside it.
+    /// The state in memory.
     pub memory: Memory,
-    /// Whose the next requests are.
+    /// The session of the next requests.
     pub session: SessionId,
     /// Server time, one second later with each request.
     pub now_ns: i64,
     /// The next requests are executed again after a restart.
     pub is_replay: bool,
-    /// Whether creates find room.
+    /// True if creates find space.
     pub has_room: bool,
-    /// What the last operation entailed.
+    /// The effects of the last operation.
     pub effects: Effects,
     transno: u64,
     next_fid: u64,
 }
 
 impl World {
-    /// A root directory that anybody may write to, three OSTs, one client.
+    /// A root directory that any user may write to, three OSTs, one client.
     pub fn new() -> Self {
         let mut world = Self {
             rows: BTreeMap::new(),
@@ -167,7 +167,7 @@ impl World {
         reply.attr.fid
     }
 
-    /// The end of a handle of the session; `wrote`: something was written through it.
+    /// Closes a handle of the session; `wrote`: bytes were written through it.
     pub fn close(&mut self, fid: Fid, handle: u64, wrote: bool) {
         let (size, truncate_epoch, mtime_ns, attr_epoch) = (0, 0, 0, u64::MAX);
         let request = Close {

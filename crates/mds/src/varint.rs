@@ -24,7 +24,7 @@ pub fn put_fid(out: &mut Vec<u8>, fid: Fid) {
     put(out, fid.low);
 }
 
-/// Appends a transno: incarnation, counter; together shorter than the number itself.
+/// Appends a transno as incarnation and counter: together shorter than the number itself.
 pub fn put_transno(out: &mut Vec<u8>, transno: Transno) {
     put(out, transno.0 >> Transno::COUNTER_BITS);
     put(out, transno.0 & ((1 << Transno::COUNTER_BITS) - 1));

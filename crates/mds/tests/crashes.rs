@@ -1,4 +1,5 @@
-//! The server dies at any moment: names, handles, objects are as they were, or as they were to be, never between.
+//! The server dies at any moment. Names, handles and objects are then as before an operation or as after it, never in
+//! between.
 
 use std::{cell::Cell, collections::BTreeMap, rc::Rc, time::Duration};
 
@@ -38,7 +39,7 @@ fn a_file_is_made_written_closed_listed_and_deleted_with_its_objects() {
     assert_eq!((world.objects().len(), world.rows(DESTROY), world.rows(INODE)), (0, 0, 1));
 }
 
-/// A client changes names in its own directory and keeps a model; crashes come all the time.
+/// A client changes names in its own directory and compares with a model, while the server crashes again and again.
 async fn churn(client: Rc<Client>, name: &'static str, steps: u64, seed: u64) {
     let dir = client.mkdir(Fid::ROOT, name).await.unwrap();
     let mut names: BTreeMap<String, Fid> = BTreeMap::new();
@@ -241,7 +242,7 @@ fn the_objects_of_a_file_whose_first_writer_died_with_the_mdt_go_with_it() {
     let (gone, other) = (world.client("a"), world.client("b"));
     let fid = world.sim.block_on(async {
         let (fid, ost) = other.mknod(Fid::ROOT, "f").await.unwrap();
-        // Shown when it is committed.
+        // It is committed before it is shown.
         gone.lookup(Fid::ROOT, "f").await.unwrap();
         gone.open(fid, open_flags::WRITE).await.unwrap();
         gone.write(fid, ost, 10).await.unwrap();
@@ -258,7 +259,7 @@ fn the_objects_of_a_file_whose_first_writer_died_with_the_mdt_go_with_it() {
     assert_eq!((world.objects().len(), world.rows(DESTROY)), (0, 0));
 }
 
-/// The same, and it is not the first: that one's open is not committed either when it asks.
+/// The same for a second writer: the open of the first is not committed either when it asks.
 #[test]
 fn the_objects_of_a_second_writer_that_died_with_the_mdt_are_known_too() {
     for later in (0..2000).step_by(50).map(Duration::from_micros) {
@@ -313,10 +314,10 @@ fn the_size_of_a_file_whose_writer_died_comes_from_the_osts() {
     world.sim.crash(gone.node);
     world.sim.run_for(Duration::from_secs(20));
     let attr = world.sim.block_on(other.getattr(fid)).unwrap();
-    // Its writer cannot tell any more whether it has holes.
+    // The dead writer can no longer report whether the file has holes.
     assert_eq!((attr.size, attr.flags), (4321, attr_flags::SPARSE));
     assert_eq!(world.rows(HANDLE), 0);
-    // Nor that it has written: the object goes with the file all the same.
+    // Nor that it has written: the object is destroyed with the file all the same.
     world.sim.block_on(other.unlink(Fid::ROOT, "f")).unwrap();
     world.sim.run_for(Duration::from_secs(2));
     assert_eq!((world.objects().len(), world.rows(DESTROY)), (0, 0));
@@ -329,7 +330,7 @@ fn cut(fid: Fid, size: u64) -> SetAttr {
 
 /// truncate |MDT dies while an OST is away| driven from the log
 #[test]
-fn a_truncate_is_driven_to_the_osts_whoever_dies() {
+fn logged_truncate_completes_after_any_crash() {
     let world = World::new(8, Setup::default());
     let client = world.client("a");
     let (fid, ost) = world.sim.block_on(async {
@@ -403,7 +404,7 @@ fn new_files_avoid_an_ost_that_is_away() {
 
 #[test]
 fn a_table_larger_than_its_memory_gives_the_same_answers() {
-    // Changed leaves (up to 1 MiB on so small a device) have to fit, and a bit more.
+    // The cache must hold the changed leaves (up to 1 MiB on so small a device) and a little more.
     let world = World::new(11, Setup { cache_bytes: Some(1536 << 10), ..Setup::default() });
     let client = world.client("a");
     let name = |number: u32| format!("{number:0>240}");
@@ -435,7 +436,7 @@ fn a_directory_that_others_fill_without_pause_can_still_be_listed() {
     let filler = a.clone();
     let _filling = a.env.spawn(async move {
         for number in 0u32.. {
-            // Closed, as this client does not listen for recalls of data.
+            // Closed, as this client does not listen for recalls of data leases.
             let (fid, handle, _) = filler.create(Fid::ROOT, &format!("f{number}")).await.unwrap();
             filler.close(fid, handle, 0).await.unwrap();
         }
@@ -450,7 +451,7 @@ fn a_directory_that_others_fill_without_pause_can_still_be_listed() {
 /// mkdir, create, write, close, chmod, rename, link, unlink, truncate |power at every moment| replay
 #[test]
 fn a_crash_at_any_moment_of_a_short_history_is_survived() {
-    // Until the power goes when the history is over.
+    // Repeats with a later power failure each time, until the history is over before it.
     let mut is_over = false;
     let mut step = 0;
     while !is_over {

@@ -1,4 +1,4 @@
-//! Commit levels of files and directories: the server insists, whatever level requests come with.
+//! Commit levels of files and directories: the server enforces them, whatever level the requests carry.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -13,7 +13,7 @@ fn level(fid: Fid, level: &str) -> SetXattr {
 }
 
 fn slow() -> Setup {
-    // Nothing is committed by itself while the tests look.
+    // Nothing is committed in the background while the tests check.
     Setup { commit_interval: Duration::from_secs(20), ..Setup::default() }
 }
 
@@ -28,7 +28,7 @@ fn replies_leave_when_the_change_is_committed() {
                 let dir = client.mkdir(Fid::ROOT, "d").await.unwrap();
                 client.mknod(dir, "old").await.unwrap();
                 client.ask(&level(dir, name)).await.unwrap();
-                // What it looks at is committed first.
+                // What the other client looks at is committed first.
                 assert_eq!(other.getattr(dir).await.unwrap().level().map(|level| level.name()), Some(name));
                 assert!(other.lookup(dir, "old").await.is_ok());
                 client.give_back(dir).await;
@@ -57,7 +57,7 @@ fn replies_leave_when_the_change_is_committed() {
     }
 }
 
-/// A reply that waits lets others wait behind it only as long as the commit takes.
+/// A reply that waits for a commit delays other replies only for as long as the commit takes.
 #[test]
 fn a_commit_is_asked_for_at_once() {
     let world = World::new(12, slow());

@@ -1,4 +1,4 @@
-//! A truncate that an OST cannot do: nobody waits for it for ever.
+//! A truncate that an OST cannot do: no request waits for it for ever.
 
 use std::{rc::Rc, time::Duration};
 
@@ -11,7 +11,7 @@ use forebay_proto::{
 const INODE: u8 = 0x21;
 const HANDLE: u8 = 0x25;
 const TRUNCATE: u8 = 0x28;
-/// No answer takes longer.
+/// No reply takes longer.
 const SOON: Duration = Duration::from_secs(20);
 
 fn cut(fid: Fid) -> SetAttr {
@@ -19,7 +19,7 @@ fn cut(fid: Fid) -> SetAttr {
     SetAttr { caller: root(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle, at_ns: 0 }
 }
 
-/// A file of 100 bytes whose truncate to 10 waits; everybody else is answered in time from then on.
+/// A file of 100 bytes whose truncate to 10 waits; all other requests are answered in time from then on.
 async fn stuck(world: &World, client: &Rc<Client>, name: &str) -> Fid {
     let (fid, handle, ost) = client.create(Fid::ROOT, name).await.unwrap();
     client.write(fid, ost, 100).await.unwrap();
@@ -74,7 +74,7 @@ fn it_is_tried_again_until_it_is_done() {
 
 /// write, damage, open with O_TRUNC, die | others look, the writer is evicted | all are answered, and nothing is left behind
 #[test]
-fn whoever_opened_it_has_a_handle_that_ends_with_its_session() {
+fn open_of_stuck_file_ends_with_its_session() {
     let setup = Setup { session_timeout: Duration::from_secs(20), ..Setup::default() };
     let world = World::new(7, setup);
     let (client, other) = (world.client("a"), world.client("b"));

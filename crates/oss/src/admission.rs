@@ -15,18 +15,18 @@ use crate::{
     server::decode,
 };
 
-/// What a request's truncate epoch means for it.
+/// A request's truncate epoch, compared with the object's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// As new as the object's: go on.
     Current,
     /// A truncate came since: the client has to fetch the attributes again.
     Stale,
-    /// The truncate it knows of has not arrived here.
+    /// The truncate that the request knows of has not arrived here yet.
     Ahead,
 }
 
-/// Compares a request's epoch with the object's. An object that does not exist takes any.
+/// Compares a request's epoch with the object's. An object that does not exist accepts any epoch.
 pub fn standing(row: Option<&ObjectRow>, epoch: u64) -> Standing {
     match row.map(|row| row.truncate_epoch) {
         Some(have) if epoch < have && !planted(Bug::TruncateEpochIgnored) => Standing::Stale,
@@ -35,20 +35,20 @@ pub fn standing(row: Option<&ObjectRow>, epoch: u64) -> Standing {
     }
 }
 
-/// The answer to a request of an older epoch.
+/// The error for a request of an older epoch.
 pub fn stale(fid: Fid, have: u64, got: u64) -> ErrorReply {
     ErrorReply::new(Errno::STALE_EPOCH, format!("{fid} was truncated: its epoch is {have}, the request's {got}"))
 }
 
 impl Oss {
-    /// Waits until the request may act on its object; returns the object's row, with what was acknowledged. Replays are never
-    /// refused here.
+    /// Waits until the request may act on its object; returns the object's row, including all acknowledged changes.
+    /// Replays are never refused here.
     pub(crate) async fn admissible(&self, ctx: &Context, object: &ObjectRef) -> Result<Option<ObjectRow>, ErrorReply> {
         self.target().wait_applied(Some(object.fid)).await;
         self.may_write(ctx, object).await
     }
 
-    /// As [`Oss::admissible`], for who does not look at what others wrote: the row as it stands.
+    /// As [`Oss::admissible`], for requests that do not show other clients' changes: the row as applied.
     pub(crate) async fn may_write(&self, ctx: &Context, object: &ObjectRef) -> Result<Option<ObjectRow>, ErrorReply> {
         let fid = object.fid;
         if self.destroyed.borrow().contains(fid) && !ctx.is_replay() {
@@ -79,7 +79,7 @@ impl Oss {
     }
 }
 
-/// While it is there, no write is answered before it is applied.
+/// While it exists, no write is replied to before it is applied.
 pub(crate) struct Cutting(Rc<Cell<u32>>);
 
 impl Drop for Cutting {
@@ -89,24 +89,26 @@ impl Drop for Cutting {
 }
 
 impl Oss {
-    /// For requests that take bytes away, or raise the epoch: a write that was answered beside one might come to nothing.
+    /// For requests that remove bytes or raise the epoch: beside one, a write that was replied to early might have no
+    /// effect.
     pub(crate) fn cutting(&self) -> Cutting {
         self.cutting.set(self.cutting.get() + 1);
         Cutting(self.cutting.clone())
     }
 
-    /// [`Oss::cutting`] for a request that may make the object, in an epoch that others may not know.
+    /// [`Oss::cutting`] for a request that may create the object, in an epoch that other requests may not know.
     pub(crate) fn raising(&self, row: Option<&ObjectRow>, object: &ObjectRef) -> Option<Cutting> {
         (row.is_none() && object.truncate_epoch > 0).then(|| self.cutting())
     }
 
-    /// Whether a write that has its room may be answered before its bytes are on the device, and the object's row then: at level
-    /// `memory`, where nothing can refuse it any more. To be asked in one step with its admission.
-    pub(crate) fn may_answer_early(&self, ctx: &Context, object: &ObjectRef) -> Option<ObjectRow> {
+    /// The object's row, if a write that has its space may be replied to before its bytes are on the device. That takes
+    /// level `memory`, and that nothing can refuse the write any more. The caller asks this in one step with the
+    /// write's admission.
+    pub(crate) fn may_reply_early(&self, ctx: &Context, object: &ObjectRef) -> Option<ObjectRow> {
         let asked = ctx.level() == CommitLevel::Memory && !ctx.is_replay();
         if !asked
             || ctx.has_ended()
-            || self.store().stands_still()
+            || self.store().is_out_of_backing_space()
             || self.cutting.get() > 0
             || self.destroyed.borrow().contains(object.fid)
         {

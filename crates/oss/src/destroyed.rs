@@ -1,8 +1,8 @@
-//! Fids destroyed lately: a late write to one is refused.
+//! Recently destroyed fids: a late write to one is refused.
 //!
-//! A client closes a file only after all its writes were replied, and the MDT destroys only what nobody has open (an evicted
-//! opener is fenced first), so a late write is a fault of its sender. This memory is the second line; it is bounded and
-//! does not survive a restart.
+//! A client closes a file only after all its writes were replied to, and the MDT destroys only files that nobody has
+//! open (an evicted opener is fenced first). So a late write is a fault of its sender. This memory is the second line
+//! of defence; it is bounded and does not survive a restart.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -31,7 +31,7 @@ impl Destroyed {
         }
     }
 
-    /// True if the fid was destroyed lately.
+    /// True if the fid was destroyed recently.
     pub fn contains(&self, fid: Fid) -> bool {
         self.set.contains(&fid)
     }

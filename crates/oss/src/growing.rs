@@ -1,6 +1,6 @@
-//! How long files will be when the changes that were admitted are applied: the next append lies behind those.
+//! Sizes of files once all admitted changes are applied: the next append lies behind those.
 //!
-//! A guess, as a change may fail yet: whoever goes by it looks again when it is applied.
+//! An estimate, as a change may still fail: the caller checks again when its own change is applied.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -12,7 +12,7 @@ type Ends = BTreeMap<Fid, BTreeMap<Transno, u64>>;
 #[derive(Default)]
 pub struct Growing(Rc<RefCell<Ends>>);
 
-/// A change that was admitted, until it is applied or given up.
+/// An admitted change, until it is applied or given up.
 pub struct Grows {
     ends: Rc<RefCell<Ends>>,
     fid: Fid,
@@ -20,13 +20,13 @@ pub struct Grows {
 }
 
 impl Growing {
-    /// The change `transno` makes the file at least so long.
+    /// The change `transno` makes the file at least `file_bytes` long.
     pub fn to(&self, fid: Fid, transno: Transno, file_bytes: u64) -> Grows {
         self.0.borrow_mut().entry(fid).or_default().insert(transno, file_bytes);
         Grows { ends: self.0.clone(), fid, transno }
     }
 
-    /// Where the longest of them ends; 0 if there is none.
+    /// The largest size that an admitted change gives the file; 0 if there is none.
     pub fn end(&self, fid: Fid) -> u64 {
         self.0.borrow().get(&fid).and_then(|ends| ends.values().max().copied()).unwrap_or(0)
     }

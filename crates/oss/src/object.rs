@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use forebay_proto::{DecodeError, Fid, FidSequence, Reader, Transno, Writer, message::NEVER};
 
-use crate::aside::Aside;
+use crate::reserved::ReservedRanges;
 
 /// First byte of an object's key.
 const SPACE: u8 = 0x80;
@@ -23,7 +23,7 @@ pub struct ObjectRow {
     pub file_bytes: u64,
     /// Raised by each truncate of the file.
     pub truncate_epoch: u64,
-    /// What the last truncate left of the object: replays of older writes are clipped to it.
+    /// Bytes of the object that the last truncate left: replays of older writes are clipped to it.
     pub truncated_bytes: u64,
     /// Raised by each utimens of the file.
     pub attr_epoch: u64,
@@ -31,11 +31,11 @@ pub struct ObjectRow {
     pub mtime_ns: i64,
     /// Transno of the last change.
     pub transno: Transno,
-    /// Room that is set aside.
-    pub aside: Aside,
-    /// The newest generation of appends' places of which bytes were written in this truncate epoch: those of older ones are
-    /// refused (see [`crate::lines`]). 0: there were none.
-    pub place_generation: u64,
+    /// Space reserved by fallocate.
+    pub aside: ReservedRanges,
+    /// Newest generation of append reservations that wrote bytes in this truncate epoch; 0: none did. Bytes of older
+    /// generations are refused (see [`crate::reservations`]).
+    pub reservation_generation: u64,
 }
 
 /// Key of an object's row.
@@ -58,8 +58,8 @@ pub fn sequence_start(sequence: FidSequence) -> [u8; 17] {
 }
 
 impl ObjectRow {
-    /// Version (1 byte), then seven words of 8 bytes in the order of the fields, then what is set aside, then the generation of
-    /// places, if there is one.
+    /// Version (1 byte), seven words of 8 bytes in the order of the fields, the reserved ranges, and the reservation
+    /// generation if it is not 0.
     pub fn to_bytes(&self) -> Bytes {
         let mut w = Writer::default();
         w.u8(VERSION);
@@ -71,8 +71,8 @@ impl ObjectRow {
         w.i64(self.mtime_ns);
         w.u64(self.transno.0);
         self.aside.encode(&mut w);
-        if self.place_generation > 0 {
-            w.u64(self.place_generation);
+        if self.reservation_generation > 0 {
+            w.u64(self.reservation_generation);
         }
         w.into_vec().into()
     }
@@ -91,17 +91,19 @@ impl ObjectRow {
             attr_epoch: r.u64()?,
             mtime_ns: r.i64()?,
             transno: Transno(r.u64()?),
-            aside: Aside::decode(&mut r)?,
-            place_generation: if r.is_empty() { 0 } else { r.u64()? },
+            aside: ReservedRanges::decode(&mut r)?,
+            reservation_generation: if r.is_empty() { 0 } else { r.u64()? },
         })
     }
 
-    /// Counts the time of a change that was made under these epochs. A newer attribute epoch than the object's sets the time. One of
-    /// an older one counts like those of the object's: its writer has not heard yet of the time that somebody else has set. But one of
-    /// before the last truncate, a replay, does not count.
+    /// Applies the time of a change that was made under these epochs. An attribute epoch newer than the object's sets
+    /// the time. A change of an older attribute epoch counts like one of the current epoch: its writer does not know
+    /// yet that another client has set the time. The exception is a replay from before the last truncate, which does
+    /// not count.
     ///
-    /// Within an epoch each change moves the time, forward: also while a clock that was set back catches up, or whoever goes
-    /// by it (`make`, `rsync`) would miss the change, and the latest of several objects is the file's.
+    /// Within an epoch each change moves the time forward, also while a clock that was set back catches up. Otherwise
+    /// programs that compare times (`make`, `rsync`) would miss the change. The latest time of a file's objects is the
+    /// file's.
     pub fn touch(&mut self, truncate_epoch: u64, attr_epoch: u64, now_ns: i64) {
         if attr_epoch > self.attr_epoch {
             (self.attr_epoch, self.mtime_ns) = (attr_epoch, now_ns);
@@ -110,7 +112,7 @@ impl ObjectRow {
         }
     }
 
-    /// The file was given a time, which the inode has: times of writes of before do not count any more.
+    /// A client has set the file's time, which is in the inode. The times of earlier writes do not count any more.
     pub fn begin_attr_epoch(&mut self, attr_epoch: u64) {
         if self.attr_epoch < attr_epoch {
             (self.attr_epoch, self.mtime_ns) = (attr_epoch, NEVER);
@@ -132,8 +134,8 @@ mod tests {
             attr_epoch: 5,
             mtime_ns: -1,
             transno: Transno(7),
-            aside: Aside::default(),
-            place_generation: 0,
+            aside: ReservedRanges::default(),
+            reservation_generation: 0,
         };
         let mut expected = vec![2u8];
         for word in [1u64, 2, 3, 4, 5, u64::MAX, 7] {
@@ -143,7 +145,7 @@ mod tests {
         assert_eq!(row.to_bytes(), expected);
         assert_eq!(ObjectRow::from_bytes(&expected), Ok(row.clone()));
         assert!(ObjectRow::from_bytes(&expected[..20]).is_err());
-        let placed = ObjectRow { place_generation: 8, ..row };
+        let placed = ObjectRow { reservation_generation: 8, ..row };
         expected.extend_from_slice(&8u64.to_le_bytes());
         assert_eq!(placed.to_bytes(), expected);
         assert_eq!(ObjectRow::from_bytes(&expected), Ok(placed));
@@ -187,7 +189,7 @@ mod tests {
             row.touch(0, 2, now_ns);
             assert_eq!(row.mtime_ns, told);
         }
-        // A truncate's or somebody's own time is in the inode: the first write after it takes the clock's.
+        // The time of a truncate or of a utimens is in the inode: the first write after it takes the clock's.
         row.mtime_ns = NEVER;
         row.touch(0, 2, 50);
         assert_eq!(row.mtime_ns, 50);

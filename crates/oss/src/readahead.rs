@@ -1,10 +1,10 @@
 //! Reading ahead of sequential readers, on the server.
 //!
-//! Clients keep no file data before leases exist, and a reader through a mount asks for one stretch after the other. The
-//! server sees the pattern and has the next stretches in memory when they are asked for.
+//! Clients cache small reads only, so a reader through a mount asks for one stretch after another. The server detects
+//! the pattern and reads the next stretches into memory before they are requested.
 //!
-//! Invariant: what is returned was read after the object's last change: each change of an object drops what was read ahead
-//! of it, and a read that was under way during a change is not kept.
+//! Invariant: what is returned was read after the object's last change. Each change of an object drops what was read
+//! ahead of it, and the result of a read that was under way during the change.
 //! Not here: verification (the store did it; the client does it again).
 
 use std::{
@@ -20,7 +20,7 @@ use forebay_store::{Segment, Store, StoreResult};
 
 use crate::limits;
 
-/// What has been read ahead, and how each object is being read. Clones share it.
+/// The data read ahead, and each object's access pattern. Clones share it.
 #[derive(Clone)]
 pub struct ReadAhead {
     env: Env,
@@ -35,27 +35,27 @@ struct Inner {
     order: VecDeque<Fid>,
     bytes: usize,
     hits: u64,
-    /// Changes and objects seen so far: none is taken for another.
+    /// Counts changes and new objects: each has a number of its own.
     change: u64,
 }
 
-/// How one object is being read.
+/// Access pattern of one object.
 struct Reader {
     /// Where the last read ended.
     next: u64,
-    /// Consecutive sequential reads of as many bytes each: only such find what was read ahead for them.
+    /// Consecutive sequential reads of equal length: only such a reader requests exactly what was read ahead.
     streak: u32,
     /// Bytes of the last read.
     bytes: u64,
     /// Stretches read or being read ahead, by offset.
     steps: BTreeMap<u64, Step>,
-    /// Number of the object's last change, or of when it was first read.
+    /// Number of the object's last change, or of its first read.
     change: u64,
     /// When it was read last.
     read: Time,
 }
 
-/// One stretch: `None` while it is being read.
+/// One stretch; its result is `None` while it is being read.
 struct Step {
     length: u64,
     result: watch::Receiver<Option<StoreResult<Vec<Segment>>>>,
@@ -67,7 +67,7 @@ impl ReadAhead {
         Self { env: env.clone(), store: store.clone(), inner: Rc::default() }
     }
 
-    /// `range` of an object whose bytes end at `object_bytes`, if it was read ahead: as it is now.
+    /// `range` of an object whose bytes end at `object_bytes`, if it was read ahead: its current bytes.
     pub async fn read(&self, fid: Fid, range: &Range<u64>, object_bytes: u64) -> Option<Vec<Segment>> {
         let ready = self.inner.borrow_mut().take(fid, range);
         self.observe(fid, range, object_bytes);
@@ -81,7 +81,7 @@ impl ReadAhead {
         Some(segments)
     }
 
-    /// Forgets what was read ahead of an object: it changes.
+    /// Drops what was read ahead of an object, which changes.
     pub fn changed(&self, fid: Fid) {
         let mut inner = self.inner.borrow_mut();
         inner.change += 1;
@@ -98,7 +98,7 @@ impl ReadAhead {
         self.inner.borrow().hits
     }
 
-    /// Takes note of a read and starts the next stretches if it continues the one before.
+    /// Records a read, and starts to read the next stretches if it continues the previous read.
     fn observe(&self, fid: Fid, range: &Range<u64>, object_bytes: u64) {
         let starts = self.inner.borrow_mut().plan(fid, range, object_bytes, self.env.now());
         for (offset, length) in starts {
@@ -123,7 +123,7 @@ impl ReadAhead {
 }
 
 impl Reader {
-    /// Takes note of a read; returns the bytes of steps that are of no use any more.
+    /// Records a read; returns the bytes of steps that are of no use any more.
     fn follow(&mut self, range: &Range<u64>) -> u64 {
         let near = range.start.abs_diff(self.next) <= limits::READ_AHEAD_WINDOW_BYTES;
         let bytes = range.end - range.start;
@@ -141,7 +141,7 @@ impl Reader {
         std::mem::replace(&mut self.steps, kept).values().map(|s| s.length).sum()
     }
 
-    /// Which stretches to start now: steps of the reader's own request size, ahead of where it is.
+    /// Stretches to start now: steps of the reader's own request size, ahead of its position.
     fn ahead(&self, range: &Range<u64>, object_bytes: u64, room: u64) -> Vec<(u64, u64)> {
         let step = range.end - range.start;
         if self.streak < 2 || step < limits::READ_AHEAD_REQUEST_BYTES_MIN {
@@ -174,7 +174,7 @@ impl Inner {
         Some(step)
     }
 
-    /// Takes note of a read and says which stretches to start now.
+    /// Records a read and returns the stretches to start now.
     fn plan(&mut self, fid: Fid, range: &Range<u64>, object_bytes: u64, now: Time) -> Vec<(u64, u64)> {
         if !self.objects.contains_key(&fid) {
             self.remember(fid, now);
@@ -190,14 +190,14 @@ impl Inner {
         self.objects.get(&fid).map_or(Vec::new(), |reader| reader.ahead(range, object_bytes, room))
     }
 
-    /// Lets go of what was read ahead of readers that stopped half way: nobody comes for it.
+    /// Drops what was read ahead for readers that stopped half way.
     fn drop_abandoned(&mut self, now: Time) {
         for reader in self.objects.values_mut().filter(|r| now.since(r.read) >= limits::READ_AHEAD_ABANDONED) {
             self.bytes -= std::mem::take(&mut reader.steps).values().map(|s| s.length as usize).sum::<usize>();
         }
     }
 
-    /// Begins to watch an object; forgets the oldest if there are too many.
+    /// Begins to track an object; drops the oldest if there are too many.
     fn remember(&mut self, fid: Fid, now: Time) {
         while self.order.len() >= limits::READ_AHEAD_OBJECTS {
             let Some(oldest) = self.order.pop_front() else { break };
@@ -218,7 +218,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A read of the next MiB of an object; how many were begun ahead of it.
+    /// Reads the next MiB of an object; returns how many stretches it started ahead.
     fn read(inner: &mut Inner, object: u64, number: u64, now: Time) -> usize {
         let (fid, range) = (Fid { high: 0, low: object }, number * MIB..(number + 1) * MIB);
         inner.take(fid, &range);
@@ -231,9 +231,10 @@ mod tests {
         starts.len()
     }
 
-    /// A program whose buffer begins within a page asks for a MiB as the kernel cuts it: all but two pages, and those.
+    /// A program whose buffer begins within a page reads a MiB in two requests, as the kernel cuts it: all but two
+    /// pages, then those two.
     #[test]
-    fn who_reads_as_much_each_time_is_read_ahead_and_nobody_else() {
+    fn only_equal_sized_sequential_reads_start_readahead() {
         let (fid, mut inner, mut begun) = (Fid { high: 0, low: 3 }, Inner::default(), 0);
         let mut at = 0;
         for length in [MIB - 8192, 8192].into_iter().cycle().take(40) {

@@ -1,7 +1,7 @@
-//! What was done to files lately, until it is over by itself: nobody says when.
+//! Recent changes of files, kept until they are over. No event reports that; a caller's predicate decides it.
 //!
-//! Invariant: of each file, and of files, there are no more than twice as many as the last look through them left, or than a few: what
-//! one costs does not grow with how many there have been.
+//! Invariant: an entry costs constant time on average. Entries that are over are removed only when a file's list, or
+//! the list of files, exceeds both a small bound and twice the length that its last purge left.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,17 +12,17 @@ use forebay_proto::Fid;
 
 use crate::limits;
 
-/// Of one file.
+/// The entries of one file.
 struct List<T> {
     all: Vec<T>,
-    /// How many the last look left.
+    /// How many entries the last purge left.
     left: usize,
 }
 
-/// Of all files, in the order in which they were added.
+/// The entries of all files, each file's in the order in which they were added.
 pub struct Recent<T> {
     of: RefCell<BTreeMap<Fid, List<T>>>,
-    /// How many files the last look through all left.
+    /// How many files the last purge left.
     left: Cell<usize>,
 }
 
@@ -33,7 +33,7 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T> Recent<T> {
-    /// Adds one; those of which `is_over` is true may be forgotten.
+    /// Adds an entry; entries for which `is_over` is true may be removed.
     pub fn add(&self, fid: Fid, one: T, is_over: impl Fn(&T) -> bool) {
         let mut of = self.of.borrow_mut();
         if of.len() > limits::RECENT_FILES.max(2 * self.left.get()) {
@@ -51,7 +51,7 @@ impl<T> Recent<T> {
         list.all.push(one);
     }
 
-    /// What `look` makes of those of `fid`, among them some that are over.
+    /// Passes the entries of `fid` to `look`, possibly including some that are over.
     pub fn of<R>(&self, fid: Fid, look: impl FnOnce(&[T]) -> R) -> R {
         look(self.of.borrow().get(&fid).map_or(&[], |list| &list.all))
     }

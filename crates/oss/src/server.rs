@@ -1,4 +1,4 @@
-//! The service: dispatches requests to `ops/`, and holds what they share.
+//! The service: dispatches requests to `ops/`, and holds the state that they share.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -16,11 +16,11 @@ use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
-    ObjectRow, destroyed::Destroyed, granted::Granted, growing::Growing, lines::Lines, object, ops, places::Places,
-    readahead::ReadAhead, unheard::Unheard, watches::Watches,
+    ObjectRow, append_offsets::AppendOffsets, destroyed::Destroyed, grants::Grants, growing::Growing, object, ops,
+    readahead::ReadAhead, reservations::AppendReservations, unacknowledged::Unacknowledged, watches::Watches,
 };
 
-/// What a message begins with.
+/// Length of the field that each message begins with.
 const LENGTH_BYTES: usize = 4;
 
 /// The object storage server of one OST.
@@ -29,19 +29,19 @@ pub struct Oss {
     store: Store,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) destroyed: RefCell<Destroyed>,
-    pub(crate) places: Places,
-    pub(crate) lines: Lines,
+    pub(crate) append_offsets: AppendOffsets,
+    pub(crate) reservations: AppendReservations,
     pub(crate) growing: Growing,
-    pub(crate) unheard: Unheard,
-    pub(crate) granted: Granted,
+    pub(crate) unacknowledged: Unacknowledged,
+    pub(crate) grants: Grants,
     pub(crate) watches: Watches,
-    /// Woken when a truncate was applied.
+    /// Notified when a truncate was applied.
     pub(crate) truncated: Notify,
-    /// A replay found no room beside others: they run one by one.
+    /// Set once a replay found no space beside other replays: from then on they run one by one.
     pub(crate) replays_in_turn: Cell<bool>,
-    /// Requests under way that take bytes away, or whose rows are not to change beside them.
+    /// Number of requests under way that remove bytes, or beside which object rows must not change.
     pub(crate) cutting: Rc<Cell<u32>>,
-    /// Objects there are.
+    /// Number of objects.
     pub(crate) objects: Cell<u64>,
     target: OnceCell<Target>,
 }
@@ -55,11 +55,11 @@ impl Oss {
                 read_ahead: ReadAhead::new(env, &store),
                 store: store.clone(),
                 destroyed: RefCell::default(),
-                places: Places::default(),
-                lines: Lines::default(),
+                append_offsets: AppendOffsets::default(),
+                reservations: AppendReservations::default(),
                 growing: Growing::default(),
-                unheard: Unheard::default(),
-                granted: Granted::default(),
+                unacknowledged: Unacknowledged::default(),
+                grants: Grants::default(),
                 watches: Watches::default(),
                 truncated: Notify::new(),
                 replays_in_turn: Cell::new(false),
@@ -87,20 +87,20 @@ impl Oss {
         self.target.get().expect("`started` was called before any request")
     }
 
-    /// The object's row, with what was acknowledged of it.
+    /// The object's row, including all acknowledged changes.
     pub(crate) async fn load(&self, fid: Fid) -> Result<Option<ObjectRow>, ErrorReply> {
         self.target().wait_applied(Some(fid)).await;
         self.load_applied(fid).await
     }
 
-    /// The object's row as it stands, from the device if need be.
+    /// The object's row as applied, read from the device if need be.
     pub(crate) async fn load_applied(&self, fid: Fid) -> Result<Option<ObjectRow>, ErrorReply> {
         let value = self.store.load(&object::key(fid)).await.map_err(store_error)?;
         value.map(|v| decode(&v)).transpose()
     }
 
-    /// How many bytes of `range` hold none and have room set aside for them.
-    pub(crate) async fn set_aside_in(
+    /// How many bytes of `range` are reserved and hold no data.
+    pub(crate) async fn unwritten_reserved_in(
         &self,
         fid: Fid,
         row: Option<&ObjectRow>,
@@ -114,10 +114,11 @@ impl Oss {
         Ok(bytes.min(row.aside.bytes()))
     }
 
-    /// How many bytes of `range` are there.
+    /// How many bytes of `range` hold data.
     pub(crate) async fn data_bytes(&self, fid: Fid, range: std::ops::Range<u64>) -> Result<u64, ErrorReply> {
         let (mut from, mut bytes) = (range.start, 0);
-        // A write of any length has few extents under it, mostly; it pays for what it looks at.
+        // Writes mostly have few extents under them, whatever their length. The limit bounds the extents that one step
+        // reads.
         let limit = ((range.end - range.start) / BLOCK_BYTES + 4).min(crate::limits::MAP_EXTENTS as u64) as usize;
         loop {
             let found = self.store.data_ranges(fid, from, limit).await;
@@ -130,14 +131,14 @@ impl Oss {
         }
     }
 
-    /// Whoever acts by the size of a file knows it before the reply that says it is larger leaves.
+    /// Waits, after a request that may have made a file larger, until the size watchers of the file know its size.
     async fn tell_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
         let never_grow = matches!(
             op,
-            Op::WritePlace | Op::RemoveWritten | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate
+            Op::WriteReserved | Op::RemoveWritten | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate
         );
         let may_grow = self.admits(op) && !never_grow;
-        // Each of them begins with its object, behind its own length.
+        // Each of these requests begins with its object, behind the message's own length.
         let object = |body: &[u8]| ObjectRef::decode(&mut Reader::new(body.get(LENGTH_BYTES..)?)).ok();
         let Some(fid) = may_grow.then(|| object(body)).flatten().map(|object| object.fid) else { return };
         if self.watches.has(fid)
@@ -147,7 +148,7 @@ impl Oss {
         }
     }
 
-    /// Counts the objects at start, and what is set aside in them; a scan of rows, page by page.
+    /// Counts the objects at start, and the space reserved in them; a scan of rows, page by page.
     async fn count_objects(&self) -> Result<u64, ErrorReply> {
         const PAGE: usize = 4096;
         let mut from = object::key(Fid::default()).to_vec();
@@ -156,7 +157,7 @@ impl Oss {
         loop {
             let rows = self.store.scan(&from, &end, PAGE).await.map_err(store_error)?;
             count += rows.len() as u64;
-            // A damaged row is told of when its object is asked for.
+            // A damaged row is reported when its object is requested.
             let aside = rows.iter().filter_map(|(_, value)| decode(value).ok()).map(|row| row.aside.bytes()).sum();
             self.store.set_aside(0, aside);
             match rows.last() {
@@ -177,7 +178,7 @@ pub(crate) fn decode(value: &[u8]) -> Result<ObjectRow, ErrorReply> {
 
 impl Service for Oss {
     async fn started(self: Rc<Self>, target: Target) -> Result<(), ErrorReply> {
-        self.lines.begin(target.incarnation());
+        self.reservations.begin(target.incarnation());
         let _ = self.target.set(target);
         self.objects.set(self.count_objects().await?);
         Ok(())
@@ -198,8 +199,8 @@ impl Service for Oss {
                 | Op::WritePieces
                 | Op::RaiseSize
                 | Op::Append
-                | Op::WritePlace
-                | Op::FillPlace
+                | Op::WriteReserved
+                | Op::CompleteAppend
                 | Op::RemoveWritten
                 | Op::TruncateObject
                 | Op::Punch
@@ -209,19 +210,19 @@ impl Service for Oss {
     }
 
     fn comes_back(&self, session: SessionId, granted_bytes: u64) {
-        self.granted.again(&self.store, session, granted_bytes);
+        self.grants.again(&self.store, session, granted_bytes);
     }
 
     fn replayed(&self, evicted: &[SessionId]) {
-        evicted.iter().for_each(|session| self.granted.end(*session));
-        self.granted.replayed(&self.store);
+        evicted.iter().for_each(|session| self.grants.end(*session));
+        self.grants.replayed(&self.store);
     }
 
     async fn session_ended(self: Rc<Self>, session: SessionId, _: ClientId, _: bool) {
         self.watches.end_session(session);
-        self.granted.end(session);
-        self.lines.end_session(session);
-        self.places.came();
+        self.grants.end(session);
+        self.reservations.end_session(session);
+        self.append_offsets.returned();
     }
 
     fn last_change(&self, fid: Fid) -> Option<Transno> {
@@ -236,7 +237,7 @@ impl Service for Oss {
             "{{\"objects\":{},\"read_ahead_hits\":{},\"granted_bytes\":{}}}",
             self.objects.get(),
             self.read_ahead.hits(),
-            self.granted.bytes()
+            self.grants.bytes()
         )
     }
 }

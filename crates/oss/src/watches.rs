@@ -1,7 +1,11 @@
-//! Who acts by the size of a file that others may make larger: whoever does has his reply when each of them has said that it knows.
+//! Size watches: sessions that act by the size of a file that others may make larger.
 //!
-//! Invariant: nobody waits longer than [`limits::WATCH_TERM`]; a watcher that is silent for so long is none any more.
-//! Invariant: bounded ([`limits::WATCHES`]); beyond it nobody else watches, and learns of a size when it asks.
+//! A request that makes a watched file larger is replied to only after every other watcher has confirmed the new size.
+//!
+//! Invariant: no request waits longer than [`limits::WATCH_TERM`]. A watcher that is silent for that long loses its
+//! watch.
+//! Invariant: bounded ([`limits::WATCHES`]). At the bound a further watch is refused, and its session learns of a
+//! larger size only when it asks.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,23 +20,24 @@ use crate::limits;
 
 /// A session that watches a file.
 struct Watch {
-    /// The size that it knows.
+    /// The size that the session knows.
     known: u64,
-    /// It may be larger.
+    /// Notified when the file may have grown.
     news: Rc<Notify>,
 }
 
-/// All of them. See the module.
+/// All watches. See the module.
 #[derive(Default)]
 pub struct Watches {
     of: RefCell<BTreeMap<Fid, BTreeMap<SessionId, Watch>>>,
     count: Cell<usize>,
-    /// Somebody has said what it knows, or watches no more.
+    /// Notified when a session has confirmed a size, or its watch has ended.
     said: Notify,
 }
 
 impl Watches {
-    /// `session` knows that `fid` is `known` bytes long. What tells it of more; `None`: there are too many.
+    /// `session` knows that `fid` is `known` bytes long. Returns what notifies it of a larger size; `None`: too many
+    /// watches.
     pub fn knows(&self, session: SessionId, fid: Fid, known: u64) -> Option<Rc<Notify>> {
         let mut of = self.of.borrow_mut();
         let is_new = of.get(&fid).is_none_or(|all| !all.contains_key(&session));
@@ -47,7 +52,7 @@ impl Watches {
         Some(watch.news.clone())
     }
 
-    /// `session` watches `fid` no more.
+    /// Ends the watch of `session` on `fid`.
     pub fn end(&self, session: SessionId, fid: Fid) {
         let mut of = self.of.borrow_mut();
         if let Some(all) = of.get_mut(&fid)
@@ -62,7 +67,7 @@ impl Watches {
         self.said.notify_waiters();
     }
 
-    /// `session` is gone.
+    /// Ends all watches of `session`.
     pub fn end_session(&self, session: SessionId) {
         let of = self.of.borrow();
         let fids: Vec<Fid> = of.iter().filter(|(_, all)| all.contains_key(&session)).map(|(fid, _)| *fid).collect();
@@ -70,12 +75,12 @@ impl Watches {
         fids.into_iter().for_each(|fid| self.end(session, fid));
     }
 
-    /// Somebody watches `fid`.
+    /// Whether any session watches `fid`.
     pub fn has(&self, fid: Fid) -> bool {
         self.count.get() > 0 && self.of.borrow().contains_key(&fid)
     }
 
-    /// Those but `by` that do not know that `fid` is `bytes` long.
+    /// Watchers other than `by` that do not know yet that `fid` is `bytes` long.
     fn behind(&self, by: SessionId, fid: Fid, bytes: u64) -> Vec<(SessionId, Rc<Notify>)> {
         let of = self.of.borrow();
         let all = of.get(&fid).into_iter().flatten();
@@ -83,7 +88,7 @@ impl Watches {
         all.map(|(session, watch)| (*session, watch.news.clone())).collect()
     }
 
-    /// `by` made `fid` `bytes` long. Waits until everybody else who watches it knows.
+    /// `by` made `fid` `bytes` long. Waits until every other watcher knows that size.
     pub async fn grew(&self, env: &Env, by: SessionId, fid: Fid, bytes: u64) {
         self.behind(by, fid, bytes).iter().for_each(|(_, news)| news.notify_waiters());
         let until = env.now() + limits::WATCH_TERM;
@@ -110,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_know_less_are_told_and_nobody_else() {
+    fn growth_notifies_only_watchers_with_a_smaller_size() {
         let watches = Watches::default();
         assert!(!watches.has(fid(1)));
         watches.knows(SessionId(1), fid(1), 100);

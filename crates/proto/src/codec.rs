@@ -1,13 +1,14 @@
-//! Bytes to values and back, bounds-checked.
+//! Bounds-checked encoding and decoding of values.
 //!
-//! Little-endian. Structures of messages are length-prefixed ([`wire_struct!`]), so that an old reader skips a new tail;
-//! features are negotiated at connect. A decoder never trusts a length: what it allocates is in proportion to the bytes at hand.
+//! Little-endian. Structures of messages are length-prefixed ([`wire_struct!`]), so that an old reader skips a new
+//! tail; features are negotiated at connect. A decoder never trusts a length: it allocates in proportion to the bytes
+//! at hand.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// The bytes are not what they should be; `what` names the field.
+/// Malformed bytes; `what` names the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// Which field, and what is wrong with it.
@@ -29,7 +30,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// A value that knows its bytes.
+/// A value that can be encoded.
 pub trait Encode {
     /// Appends the value's bytes.
     fn encode(&self, w: &mut Writer);
@@ -42,15 +43,15 @@ pub trait Encode {
     }
 }
 
-/// A value that can be read from bytes nobody vouches for.
+/// A value that can be decoded from untrusted bytes.
 pub trait Decode: Sized {
-    /// No value takes fewer bytes than this; at least 1. Lists are measured with it before memory is taken for them.
+    /// Fewest bytes that any value takes; at least 1. A list's length is checked against it before memory is allocated.
     const BYTES_MIN: usize;
 
     /// Reads one value and moves past it.
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError>;
 
-    /// Reads the value that `bytes` are; nothing may follow it.
+    /// Reads one value that takes up all of `bytes`.
     fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         let value = Self::decode(&mut r)?;
@@ -81,7 +82,7 @@ macro_rules! write_int {
 impl Writer {
     write_int!(u8 u16 u32 u64 i64);
 
-    /// With room for `bytes`, so that short messages are not moved while they grow.
+    /// With capacity for `bytes`, so that short messages are not moved while they grow.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { buf: Vec::with_capacity(bytes) }
     }
@@ -97,7 +98,7 @@ impl Writer {
         self.bytes(bytes);
     }
 
-    /// Appends what `body` writes, preceded by its length (u32).
+    /// Appends the output of `body`, preceded by its length (u32).
     pub fn prefixed(&mut self, body: impl FnOnce(&mut Writer)) {
         let at = self.buf.len();
         self.u32(0);
@@ -116,12 +117,12 @@ impl Writer {
         self.buf.is_empty()
     }
 
-    /// What was written so far.
+    /// The bytes written so far.
     pub fn as_slice(&self) -> &[u8] {
         &self.buf
     }
 
-    /// What was written.
+    /// The bytes written.
     pub fn into_vec(self) -> Vec<u8> {
         self.buf
     }
@@ -294,7 +295,7 @@ impl<T: Decode> Decode for Option<T> {
     }
 }
 
-/// Declares a structure with its codec: length-prefixed, fields in order; what follows the known fields is skipped.
+/// Declares a structure with its codec: length-prefixed, fields in order. Bytes after the known fields are skipped.
 #[macro_export]
 macro_rules! wire_struct {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$fmeta:meta])* pub $field:ident : $type:ty,)* }) => {

@@ -1,7 +1,7 @@
 //! CRC-64/NVME: of whole buffers, combined from parts, and seeded for blocks of file data.
 //!
-//! A block's sum covers where it belongs and who wrote it, so that valid bytes in the wrong place, and old valid bytes in
-//! the right one, are found (FAULTS row 12).
+//! A block's sum covers its position and its writer. So it detects valid bytes in the wrong place, and old valid bytes
+//! in the right place (FAULTS row 12).
 
 use crc_fast::{CrcAlgorithm, checksum};
 
@@ -17,8 +17,9 @@ pub fn crc64(bytes: &[u8]) -> u64 {
 
 /// The sum of two adjacent buffers, from the sum of each and the length of the second.
 ///
-/// Source: zlib's crc32_combine: the first sum is multiplied by x^(8 n). Differs: powers are made at compile time, so that
-/// a block of 64 KiB takes one multiplication (0.1 us); the matrices of `crc_fast` took 40 us, more than its checksum.
+/// Source: zlib's crc32_combine: the first sum is multiplied by x^(8 n). Differs: powers are computed at compile time,
+/// so that a block of 64 KiB takes one multiplication (0.1 us). The matrices of `crc_fast` took 40 us, more than its
+/// checksum.
 pub fn combine(first: u64, second: u64, second_bytes: u64) -> u64 {
     let mut shifted = first;
     let mut rest = second_bytes;
@@ -79,7 +80,7 @@ fn seed(fid: Fid, offset: u64, write_id: WriteId) -> [u8; SEED_BYTES] {
     seed
 }
 
-/// Where the blocks of `[offset, offset + length)` are cut: at multiples of `block_bytes` of the object's offset.
+/// The blocks of `[offset, offset + length)`, cut at multiples of `block_bytes` of the object's offset.
 ///
 /// Returns (offset, length) pairs; the first and last may be short.
 pub fn blocks(offset: u64, length: u64, block_bytes: u64) -> impl Iterator<Item = (u64, u64)> {

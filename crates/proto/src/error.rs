@@ -1,12 +1,12 @@
-//! Errors that cross the wire: what to answer the program with, and words for the person.
+//! Errors that cross the wire: a number for the program, and words for the person.
 
 use std::fmt;
 
 use crate::{Decode, DecodeError, Encode, Reader, Writer};
 
-/// What a request failed with. The numbers of POSIX errors are Linux's, so that a mount can pass them on.
+/// Why a request failed. The numbers of POSIX errors are Linux's, so that a mount can pass them on.
 ///
-/// Those above 1000 are answers to the client library, never to a program.
+/// Those above 1000 are for the client library, never for a program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Errno(pub u32);
 
@@ -42,7 +42,7 @@ errnos! {
     ENOMEM = 12;
     /// Permission denied.
     EACCES = 13;
-    /// Too long: a value, or more than one step takes (then ask for parts).
+    /// Too long: a value, or a request that needs more than one step (then ask for parts).
     E2BIG = 7;
     /// Busy.
     EBUSY = 16;
@@ -68,7 +68,7 @@ errnos! {
     EMLINK = 31;
     /// Result too large for the buffer.
     ERANGE = 34;
-    /// Waiting for the lock would wait for oneself.
+    /// Waiting for the lock would be a deadlock.
     EDEADLK = 35;
     /// Name too long.
     ENAMETOOLONG = 36;
@@ -91,19 +91,19 @@ errnos! {
     /// Timed out.
     ETIMEDOUT = 110;
 
-    /// The target is recovering: ask again after a moment, or replay first.
+    /// The target is recovering: retry after a moment, or replay first.
     RECOVERING = 1001;
-    /// The target does not know the session (it was evicted or never made): what was not committed is lost.
+    /// The target does not know the session (it was evicted or never existed): uncommitted changes are lost.
     EVICTED = 1002;
-    /// The request's truncate epoch is older than the object's: fetch the attributes again, then ask anew.
+    /// The request's truncate epoch is older than the object's: fetch the attributes again, then retry.
     STALE_EPOCH = 1003;
     /// The request's layout generation is older than the file's.
     STALE_LAYOUT = 1004;
-    /// The target recovered less than this client has seen committed; it does not serve until that is resolved.
+    /// The target recovered less than this client has seen committed. It does not serve until that is resolved.
     LOST_COMMITS = 1005;
-    /// Another cluster, another target, or a version that does not fit.
+    /// Another cluster, another target, or an incompatible version.
     WRONG_PEER = 1006;
-    /// The target stopped after a failed flush or corruption; an operator has to look.
+    /// The target stopped after a failed flush or corruption; an operator has to intervene.
     STOPPED = 1007;
 }
 
@@ -119,17 +119,17 @@ impl fmt::Debug for Errno {
     }
 }
 
-/// A failed request's answer.
+/// The reply to a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReply {
-    /// What to do, or to tell the program.
+    /// What the client does, or the errno for the program.
     pub errno: Errno,
-    /// What happened, to what, expected and got; may be empty for the plain errors of names.
+    /// What happened, to what, expected and got. May be empty for the plain errors of names.
     pub message: String,
 }
 
 impl ErrorReply {
-    /// An error with words.
+    /// An error with a message.
     pub fn new(errno: Errno, message: impl Into<String>) -> Self {
         Self { errno, message: message.into() }
     }

@@ -1,12 +1,12 @@
 //! Counts of sizes or times in buckets whose bounds are powers of two.
 //!
 //! Invariant: the counts of all buckets add up to the number of values recorded, and `sum` to their sum.
-//! Not here: units. Sizes are recorded in bytes, times in microseconds; who records says which.
+//! Not here: units. Sizes are recorded in bytes, times in microseconds; the recording code says which.
 
-/// Buckets: bounds 2^0 to 2^39, and one for what is larger (half a TiB, six days of microseconds).
+/// Buckets: bounds 2^0 to 2^39, and one for larger values (half a TiB, six days of microseconds).
 pub const BUCKETS: usize = 41;
 
-/// A histogram: of fixed size, never allocates, costs a few instructions to record in.
+/// A histogram of fixed size. It never allocates, and recording costs a few instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; BUCKETS],
@@ -21,24 +21,24 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts `value`. The sum stands still at its largest.
+    /// Counts `value`. The sum saturates at its largest value.
     pub fn record(&mut self, value: u64) {
         self.counts[bucket(value)] += 1;
         self.sum = self.sum.saturating_add(value);
         self.max = self.max.max(value);
     }
 
-    /// Values recorded.
+    /// Number of values recorded.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Their sum.
+    /// Sum of the values recorded.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The largest; 0 if there is none.
+    /// Largest value; 0 if there is none.
     pub fn max(&self) -> u64 {
         self.max
     }
@@ -53,9 +53,9 @@ impl Histogram {
         self.buckets().filter(|(bound, _)| above < *bound && *bound <= up_to).map(|(_, count)| count).sum()
     }
 
-    /// The value that `percent` of all values do not exceed, interpolated within its bucket; 0 if there is none.
+    /// The value that `percent` of all values do not exceed, interpolated within its bucket; 0 if there is no value.
     ///
-    /// Right to its bucket, that is to a factor of two; never more than the largest value.
+    /// Exact to its bucket, that is to a factor of two; never more than the largest value.
     pub fn percentile(&self, percent: f64) -> u64 {
         let rank = self.count() as f64 * percent / 100.0;
         let (mut below, mut lower) = (0, 0);
@@ -70,7 +70,7 @@ impl Histogram {
         self.max
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
         self.sum = self.sum.saturating_add(other.sum);
@@ -78,7 +78,7 @@ impl Histogram {
     }
 }
 
-/// The first whose bound is at least `value`.
+/// The first bucket whose bound is at least `value`.
 fn bucket(value: u64) -> usize {
     let index = u64::BITS - value.saturating_sub(1).leading_zeros();
     (index as usize).min(BUCKETS - 1)

@@ -10,7 +10,7 @@ pub const FID_SEQUENCE_BITS: u32 = 20;
 /// The id of a file, directory or symbolic link: 128 bits, never reused.
 ///
 /// `low` is unique in the cluster and is the file's `st_ino`: the sequence number (44 bits), then the number within the
-/// sequence (20 bits). `high` names the MDT whose space the sequence came from, and reserves the rest.
+/// sequence (20 bits). `high` names the MDT whose space the sequence came from; the rest of it is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Fid {
     /// MDT index (low 32 bits); the rest is zero and reserved.
@@ -34,7 +34,7 @@ impl Fid {
         FidSequence(self.low >> FID_SEQUENCE_BITS)
     }
 
-    /// 16 bytes whose order is the order of fids: keys of tables begin with them.
+    /// 16 bytes that sort in the order of fids: keys of tables begin with them.
     pub fn to_key(self) -> [u8; 16] {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&self.high.to_be_bytes());
@@ -114,11 +114,12 @@ number! {
     Incarnation, u32, u32
 }
 number! {
-    /// A client's standing with one target, unique per target and never reused.
+    /// A client's session with one target, unique per target and never reused.
     SessionId, u64, u64
 }
 number! {
-    /// The number a target gives to a modifying request: incarnation (24 bits), then a counter (40 bits). 0 = none.
+    /// The number that a target gives to a modifying request: incarnation (24 bits), then a counter (40 bits). 0 =
+    /// none.
     Transno, u64, u64
 }
 
@@ -126,47 +127,47 @@ impl Transno {
     /// Bits of the counter.
     pub const COUNTER_BITS: u32 = 40;
 
-    /// The `counter`th transno of `incarnation`.
+    /// The transno of `incarnation` with number `counter`.
     pub fn new(incarnation: Incarnation, counter: u64) -> Self {
         assert!(incarnation.0 < 1 << 24 && counter < 1 << Self::COUNTER_BITS, "transnos are exhausted");
         Self(u64::from(incarnation.0) << Self::COUNTER_BITS | counter)
     }
 
-    /// The incarnation that gave it.
+    /// The incarnation that assigned it.
     pub fn incarnation(self) -> Incarnation {
         Incarnation((self.0 >> Self::COUNTER_BITS) as u32)
     }
 
-    /// The how manieth of that incarnation it is.
+    /// Its number within that incarnation.
     pub fn counter(self) -> u64 {
         self.0 & ((1 << Self::COUNTER_BITS) - 1)
     }
 }
 
-/// A client process (a mount, a library, a server acting as a client), new at each start of it.
+/// A client instance (a mount, a library, a server acting as a client), new at each start of its process.
 pub type ClientId = Uuid;
 
-/// Chosen by the writer before it checksums; replay and compaction keep it.
+/// Chosen by the writer before it computes checksums; replay and compaction keep it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct WriteId {
     /// The low 64 bits of the writer's [`ClientId`].
     pub client: u64,
-    /// Counts that writer's writes, from 1; with [`WriteId::OF_PLACE`] where it writes for a place at the end of a file.
+    /// Counts that writer's writes, from 1. [`WriteId::RESERVED`] is set if it writes for an append reservation.
     pub sequence: u64,
 }
 
 impl WriteId {
-    /// In the sequence of who writes for a place that is no part of the file yet (`WritePlace`).
-    pub const OF_PLACE: u64 = 1 << 63;
+    /// Bit of the sequence that marks a write for an append reservation (`WriteReserved`).
+    pub const RESERVED: u64 = 1 << 63;
 
-    /// The same, of a write for a place.
-    pub fn of_place(self) -> Self {
-        Self { sequence: self.sequence | Self::OF_PLACE, ..self }
+    /// The same id, marked as a write for an append reservation.
+    pub fn reserved(self) -> Self {
+        Self { sequence: self.sequence | Self::RESERVED, ..self }
     }
 
-    /// A write for a place made it.
-    pub fn is_of_place(self) -> bool {
-        self.sequence & Self::OF_PLACE != 0
+    /// Whether it marks a write for an append reservation.
+    pub fn is_reserved(self) -> bool {
+        self.sequence & Self::RESERVED != 0
     }
 }
 

@@ -1,4 +1,4 @@
-//! The vocabulary every part of Forebay shares: ids, layouts, checksums, messages and their codec, errors.
+//! The vocabulary that all parts of Forebay share: ids, layouts, checksums, messages and their codec, errors.
 //!
 //! No I/O, no clock, no chance: everything here is a pure function of its arguments.
 

@@ -1,13 +1,13 @@
-//! The locks of one file: who is in whose way, and what setting one does to those its owner has.
+//! The locks of one file: which of them conflict, and how setting one changes the others of its owner.
 //!
-//! Both ends keep them with this: the metadata server to decide, a client to bring its own back after a restart. Pure.
+//! Both ends use this list: the metadata server to decide, a client to reclaim its own locks after a restart. Pure.
 //!
 //! Invariant: ranges of one owner and kind do not overlap.
 //! Invariant: locks of different sessions, kinds or owners are never merged.
 
 use crate::message::{LockSpec, lock_kind, lock_mode};
 
-/// Locks of one file. `W`: whose they are beside their owner's number (a session; `()` where there is one only).
+/// Locks of one file. `W`: what identifies the holder beside the owner's number (a session; `()` if there is only one).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockList<W> {
     held: Vec<(W, LockSpec)>,
@@ -20,12 +20,12 @@ impl<W> Default for LockList<W> {
 }
 
 impl<W: Copy + Eq> LockList<W> {
-    /// The lock that keeps `whose` from having `wanted`; of several the one that begins first, as fcntl(2) tells it.
+    /// The lock that conflicts with `wanted` of `whose`; of several, the one that begins first, as fcntl(2) reports it.
     pub fn in_the_way(&self, whose: W, wanted: &LockSpec) -> Option<&LockSpec> {
         self.all_in_the_way(whose, wanted).map(|(_, lock)| lock).min_by_key(|lock| lock.start)
     }
 
-    /// All of them, and whose they are.
+    /// All conflicting locks, and their holders.
     pub fn all_in_the_way(&self, whose: W, wanted: &LockSpec) -> impl Iterator<Item = (W, &LockSpec)> {
         let excludes = |lock: &LockSpec| match (lock.mode, wanted.mode) {
             (_, lock_mode::NONE) => false,
@@ -38,8 +38,8 @@ impl<W: Copy + Eq> LockList<W> {
         self.iter().filter(meets)
     }
 
-    /// Sets `lock`, whoever is in the way: the owner's others of the kind are cut to what it leaves of them. Mode `NONE`
-    /// lets go of the range.
+    /// Sets `lock`, regardless of conflicts. Other locks of the owner and kind are cut where they overlap it. Mode
+    /// `NONE` releases the range.
     pub fn set(&mut self, whose: W, lock: &LockSpec) {
         let mut kept = Vec::with_capacity(self.held.len() + 2);
         for (of, held) in self.held.drain(..) {
@@ -61,7 +61,7 @@ impl<W: Copy + Eq> LockList<W> {
         }
     }
 
-    /// `lock` with the equal ones that touch it: a program that locks byte after byte has one lock.
+    /// `lock` merged with the equal locks that touch it: a program that locks byte after byte has one lock.
     fn absorb_neighbours(&mut self, whose: W, mut lock: LockSpec) -> LockSpec {
         let same = |of: &W, held: &LockSpec, lock: &LockSpec| {
             let told = (held.kind, held.owner, held.mode, held.pid, held.handle);
@@ -79,46 +79,47 @@ impl<W: Copy + Eq> LockList<W> {
         lock
     }
 
-    /// True if its owner has all of what `wanted` asks for to itself.
+    /// True if one exclusive lock of the owner covers all of `wanted`.
     pub fn is_owned(&self, whose: W, wanted: &LockSpec) -> bool {
         let own = |(of, lock): (W, &LockSpec)| of == whose && (lock.kind, lock.owner) == (wanted.kind, wanted.owner);
         let covers = |lock: &LockSpec| lock.start <= wanted.start && wanted.end <= lock.end;
         self.iter().any(|held| own(held) && held.1.mode == lock_mode::EXCLUSIVE && covers(held.1))
     }
 
-    /// True if `wanted` turns a flock(2) lock of its owner into one of another mode. Such a lock is let go of first: what comes
-    /// of it does not depend on it, or two that have a shared one would wait for each other for ever.
+    /// True if `wanted` converts a flock(2) lock of its owner to another mode. The old lock is released first, whatever
+    /// the outcome. Otherwise two owners of a shared lock could wait for each other for ever.
     pub fn is_conversion(&self, whose: W, wanted: &LockSpec) -> bool {
         let own = |(of, lock): (W, &LockSpec)| of == whose && (lock.kind, lock.owner) == (wanted.kind, wanted.owner);
         let is_set = wanted.kind == lock_kind::FLOCK && wanted.mode != lock_mode::NONE;
         is_set && self.iter().any(|held| own(held) && held.1.mode != wanted.mode)
     }
 
-    /// True if `wanted` ends an exclusive lock of its owner, or a part of it: others may read then what was written under it.
+    /// True if `wanted` ends an exclusive lock of its owner, or a part of it: others may then read what was written
+    /// under it.
     pub fn ends_exclusive(&self, whose: W, wanted: &LockSpec) -> bool {
         let own = |(of, lock): (W, &LockSpec)| of == whose && (lock.kind, lock.owner) == (wanted.kind, wanted.owner);
         let ends = |held: &LockSpec| held.mode == lock_mode::EXCLUSIVE && overlap(held, wanted);
         wanted.mode != lock_mode::EXCLUSIVE && self.iter().any(|held| own(held) && ends(held.1))
     }
 
-    /// Lets go of all locks that are `which`; true if there was one.
+    /// Releases all locks that match `which`; true if there was one.
     pub fn remove(&mut self, which: impl Fn(W, &LockSpec) -> bool) -> bool {
         let before = self.held.len();
         self.held.retain(|(of, lock)| !which(*of, lock));
         self.held.len() < before
     }
 
-    /// All of them.
+    /// All locks, with their holders.
     pub fn iter(&self) -> impl Iterator<Item = (W, &LockSpec)> {
         self.held.iter().map(|(of, lock)| (*of, lock))
     }
 
-    /// How many.
+    /// Number of locks.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// None.
+    /// True if there are no locks.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -137,7 +138,7 @@ mod tests {
         LockSpec { kind: lock_kind::FCNTL, owner, mode, start, end, pid: 7, handle: 1 }
     }
 
-    /// Mode of every byte below 32 that `owner` of session `whose` has.
+    /// Lock mode of every byte below 32, for `owner` of session `whose`.
     fn modes(list: &LockList<u8>, whose: u8, owner: u64) -> Vec<u32> {
         let at = |byte: u64| {
             let mut found =

@@ -1,16 +1,17 @@
-//! Arithmetic of [`Pieces`]: which bytes of a file they are, and whether two sets of them can have one in common. Pure.
+//! Arithmetic of [`Pieces`]: which bytes of a file they cover, and whether two sets may overlap. Pure.
 
 use crate::{DecodeError, limits::FILE_BYTES, message::Pieces};
 
 impl Pieces {
-    /// From `start` on, `length` bytes each `stride`, as many as a file can have; `None` if not even one fits.
+    /// Pieces of `length` bytes every `stride` bytes from `start` on, as many as a file can have. `None` if not even
+    /// one fits.
     pub fn endless(start: u64, length: u64, stride: u64) -> Option<Self> {
         let left = FILE_BYTES.checked_sub(start)?.checked_sub(length)?;
         let pieces = Self { start, length, stride, count: left.checked_div(stride)? + 1 };
         pieces.validate().is_ok().then_some(pieces)
     }
 
-    /// Checks what all else here relies on.
+    /// Checks what the other functions rely on.
     pub fn validate(&self) -> Result<(), DecodeError> {
         let span = self.count.checked_sub(1).and_then(|gaps| gaps.checked_mul(self.stride));
         let end = span.and_then(|span| span.checked_add(self.length)?.checked_add(self.start));
@@ -25,20 +26,20 @@ impl Pieces {
         self.start + (self.count - 1) * self.stride + self.length
     }
 
-    /// All of `[offset, offset + length)` lies in one of them, or in several that touch.
+    /// All of `[offset, offset + length)` lies in one piece, or in several that touch.
     pub fn covers(&self, offset: u64, length: u64) -> bool {
         let inside = offset >= self.start && offset.checked_add(length).is_some_and(|end| end <= self.end());
         inside && (self.stride == self.length || (offset - self.start) % self.stride + length <= self.length)
     }
 
-    /// False only if no byte is in both: because the spans do not meet, or because in steps of what both strides are
-    /// multiples of, the pieces never do. (Others may be apart too; that is not looked for.)
+    /// False only if no byte is in both sets: their spans do not overlap, or the pieces do not overlap modulo the
+    /// greatest common divisor of the strides. (Other sets may be disjoint too; that is not detected.)
     pub fn may_meet(&self, other: &Self) -> bool {
         if self.end() <= other.start || other.end() <= self.start {
             return false;
         }
         let step = gcd(self.stride, other.stride);
-        // Where the other's pieces begin, counted from ours.
+        // Start of the other's pieces, relative to ours.
         let shift = (other.start % step + step - self.start % step) % step;
         self.length > shift || shift + other.length > step
     }
@@ -62,7 +63,7 @@ mod tests {
         (0..of.count).flat_map(|i| of.start + i * of.stride..of.start + i * of.stride + of.length).collect()
     }
 
-    /// Every small case.
+    /// All small cases.
     #[test]
     fn what_is_said_to_be_apart_never_meets() {
         let mut all = Vec::new();
@@ -91,7 +92,7 @@ mod tests {
         }
         assert!(all[0].may_meet(&rank(1, 2)), "two of seven, and one of two");
         assert!(!rank(0, 2).may_meet(&rank(3, 4)), "what one of two leaves out is two of four");
-        // A header that one of them wrote before.
+        // A header written by one of them shifts its pieces.
         let shifted = Pieces { start: all[1].start + 1, ..all[1].clone() };
         assert!(shifted.may_meet(&all[2]) && !shifted.may_meet(&all[0]));
     }

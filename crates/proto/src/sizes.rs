@@ -1,6 +1,7 @@
-//! Numbers of bytes as people write them.
+//! Numbers of bytes as users write them.
 
-/// A number of bytes: `64MiB`, `64M` (the same), `64MB` (decimal), `47008`. `None`: no such, or more than 64 bits of them.
+/// Parses a number of bytes: `64MiB`, `64M` (the same), `64MB` (decimal), `47008`. `None`: not such a number, or more
+/// than 64 bits.
 pub fn parse_size(value: &str) -> Option<u64> {
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = value.split_at(digits);

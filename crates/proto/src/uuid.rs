@@ -4,11 +4,11 @@ use std::{fmt, str::FromStr};
 
 use crate::{Decode, DecodeError, Encode, Incarnation, Reader, Writer};
 
-/// Names a cluster, a target or a client. Made of random bits by whoever has an `Env`.
+/// Identifies a cluster, a target or a client. Made of random bits by code that has an `Env`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(pub [u8; 16]);
 
-/// First bytes of what [`Uuid::of_life`] makes.
+/// First bytes of the uuids that [`Uuid::of_life`] makes.
 const LIFE: [u8; 4] = *b"FBsv";
 
 impl Uuid {
@@ -20,8 +20,8 @@ impl Uuid {
         Self(bytes)
     }
 
-    /// Of a server that is a client of others, in the life that began with `incarnation`. A later life takes the place of
-    /// those before.
+    /// The client uuid of a server that is a client of others, for the life that began with `incarnation`. A later life
+    /// replaces the earlier ones.
     pub fn of_life(server: u32, incarnation: Incarnation) -> Self {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&LIFE);
@@ -30,12 +30,12 @@ impl Uuid {
         Self(bytes)
     }
 
-    /// Its last eight bytes, as a number.
+    /// The last eight bytes, as a number.
     pub fn low(&self) -> u64 {
         u64::from_be_bytes(self.0[8..].try_into().expect("a uuid has 16 bytes"))
     }
 
-    /// Both are lives of one server, and this is the later one.
+    /// True if both are lives of one server, and this is the later one.
     pub fn is_later_life(&self, other: &Self) -> bool {
         self.0[..4] == LIFE && self.0[..12] == other.0[..12] && self.0[12..] > other.0[12..]
     }

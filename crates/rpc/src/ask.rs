@@ -1,4 +1,4 @@
-//! One question outside of any session.
+//! One request outside of any session.
 
 use bytes::Bytes;
 use forebay_env::{Address, Boxed, Env};
@@ -13,14 +13,15 @@ use crate::{
     limits,
 };
 
-/// Asks one question outside of any session (`Status`, `GetMap`): tries each address once, in order, for at most
-/// `limits::ASK_TIMEOUT` each. Errors: `Unreachable`, `Silent` or `Foreign` with what happened at the last address, `Reply`.
+/// Sends one request outside of any session (`Status`, `GetMap`). Tries each address once, in order, for at most
+/// `limits::ASK_TIMEOUT` each. Errors: `Reply`; or `Unreachable`, `Silent` or `Foreign`, with what happened at the last
+/// address.
 pub async fn ask<O: Operation>(env: &Env, addresses: &[Address], request: &O) -> Result<O::Reply, RpcError> {
     let readable = |received: &Received| read_reply::<O>(received).map(drop);
     read_reply::<O>(&exchange(env, addresses, O::OP, request.to_bytes().into(), readable).await?)
 }
 
-/// As [`ask`], of any operation; what is not `readable` is no answer.
+/// As [`ask`], for any operation; a reply that is not `readable` counts as none.
 fn exchange<'a>(
     env: &'a Env,
     addresses: &'a [Address],
@@ -63,7 +64,7 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
     forebay_env::sync::select! {
         biased;
         received = receive => received.map_err(|error| match error {
-            // Asking again would not help.
+            // A retry would not help.
             FrameError::Version { .. } => RpcError::Protocol(format!("{address}: {error}")),
             FrameError::Foreign => RpcError::Foreign(format!("{address}: {error}")),
             error => unreachable(error.to_string()),

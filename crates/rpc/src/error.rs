@@ -4,30 +4,30 @@ use std::fmt;
 
 use forebay_proto::{Errno, ErrorReply};
 
-/// Why a call failed. A server that is away is no reason: the call waits.
+/// Why a call failed. A server that is down is no reason: the call waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpcError {
-    /// The target answered with an error.
+    /// The target replied with an error.
     Reply(ErrorReply),
-    /// The session ended under the request: whether it was executed is unknown, and what was not committed is lost.
-    /// The session begins anew by itself unless the client was fenced.
+    /// The session ended while the request was in flight. Whether it was executed is unknown, and uncommitted changes
+    /// are lost. A new session begins automatically unless the client was fenced.
     Evicted(String),
     /// The target refuses this client for good: another cluster, target or version, or the client was fenced.
     Refused(String),
-    /// Nobody answers at any of the addresses (only [`crate::ask`] gives up).
+    /// No server replies at any of the addresses (only [`crate::ask`] gives up).
     Unreachable(String),
-    /// A server is there, or seems to be, and does not answer in time (the same).
+    /// A server seems to be there, and does not reply in time (only [`crate::ask`] gives up).
     Silent(String),
-    /// What answers at the address is no server of ours (the same).
+    /// What replies at the address is not a Forebay server (only [`crate::ask`] gives up).
     Foreign(String),
-    /// The request is longer than the protocol allows, or the reply could not be read: a bug on one of the sides.
+    /// The request is longer than the protocol allows, or the reply could not be read: a bug on one side.
     Protocol(String),
     /// [`crate::ClientSession::close`] was called.
     Closed,
 }
 
 impl RpcError {
-    /// What to tell a program.
+    /// The error number to return to a program.
     pub fn errno(&self) -> Errno {
         match self {
             Self::Reply(reply) => reply.errno,

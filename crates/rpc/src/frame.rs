@@ -1,8 +1,9 @@
-//! Frames to bytes of a stream, and back.
+//! Encodes frames to a byte stream, and decodes them.
 //!
-//! Invariant: payload is never copied on the way out, and comes in once, into memory a device takes as it is.
-//! Invariant: nothing is allocated for a length that the header's checksum does not vouch for, nor beyond the protocol's
-//! limits; after a bad frame nothing more is read from the stream.
+//! Invariant: payload is never copied on the way out, and is read once, into memory that a device can write from
+//! directly.
+//! Invariant: nothing is allocated for a length that the header's checksum does not cover, nor beyond the protocol's
+//! limits. After a bad frame nothing more is read from the stream.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,10 +20,10 @@ use forebay_proto::{
 
 use crate::{latch::Latch, limits};
 
-/// A frame on its way out.
+/// An outgoing frame.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Lengths and sum fit body and bulk.
+    /// Its lengths and sum match body and bulk.
     pub header: FrameHeader,
     /// The message.
     pub body: Bytes,
@@ -46,14 +47,14 @@ impl Frame {
     }
 }
 
-/// A frame that came in, checked.
+/// A received frame, checked.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// Its header.
     pub header: FrameHeader,
-    /// The message; its sum matched.
+    /// The message; its sum was verified.
     pub body: Bytes,
-    /// The payload, in memory a device takes without a copy. Covered by the block sums in the body.
+    /// The payload, in memory that a device can write from without a copy. Covered by the block sums in the body.
     pub bulk: Bytes,
 }
 
@@ -67,7 +68,7 @@ pub enum FrameError {
         /// The version in its frame.
         theirs: u16,
     },
-    /// The first bytes are none of ours: another program.
+    /// The first bytes are not Forebay's magic: another program.
     Foreign,
     /// Not a frame, or damaged.
     Bad(String),
@@ -94,10 +95,10 @@ impl From<EnvError> for FrameError {
     }
 }
 
-/// What frames of every version begin with.
+/// The first bytes of a frame, in every version.
 const MAGIC: &[u8] = b"FBF1";
 
-/// Reads frames: first the header, so that the caller can find room, then the rest.
+/// Reads frames: first the header, so that the caller can wait for memory, then the rest.
 pub struct FrameReader {
     half: ReadHalf,
 }
@@ -108,14 +109,15 @@ impl FrameReader {
         Self { half }
     }
 
-    /// The next frame's header. Not cancel-safe, as all of this type.
+    /// Reads the next frame's header. Not cancel-safe, like all methods of this type.
     pub async fn header(&mut self) -> Result<FrameHeader, FrameError> {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         self.half.read_exact(&mut bytes).await?;
         parse_header(&bytes)
     }
 
-    /// The header that a stranger answers with: another program is told by its first bytes, as it may not send as many.
+    /// Reads the first header from an unknown peer. Checks the magic first, as another program may send fewer bytes
+    /// than a header.
     pub async fn first_header(&mut self) -> Result<FrameHeader, FrameError> {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         let (magic, rest) = bytes.split_at_mut(MAGIC.len());
@@ -127,7 +129,7 @@ impl FrameReader {
         parse_header(&bytes)
     }
 
-    /// What follows `header`.
+    /// Reads what follows `header`.
     pub async fn content(&mut self, header: FrameHeader) -> Result<Received, FrameError> {
         let mut body = vec![0; header.body_bytes as usize];
         if !body.is_empty() {
@@ -142,7 +144,7 @@ impl FrameReader {
     }
 }
 
-/// Magic and version lie where they lie in every version, so that a stranger can be told from an old friend.
+/// Magic and version have the same position in every version, so another version is distinguished from another program.
 fn parse_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
     let theirs = u16::from_le_bytes([bytes[4], bytes[5]]);
     if &bytes[..4] == MAGIC && theirs != PROTOCOL_VERSION {
@@ -151,11 +153,11 @@ fn parse_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<FrameHeader, FrameEr
     FrameHeader::from_bytes(bytes).map_err(|e| FrameError::Bad(e.to_string()))
 }
 
-/// Frames waiting to be written to one connection. Bounded by whoever sends: requests by slots, replies by requests.
+/// Frames waiting to be written to one connection. The sender bounds them: requests by slots, replies by requests.
 #[derive(Default)]
 pub struct Outbox {
     queue: RefCell<VecDeque<Frame>>,
-    /// Somebody will call [`Outbox::send_waiting`].
+    /// Some task will call [`Outbox::send_waiting`].
     called_for: Cell<bool>,
     ready: Notify,
     finish: Latch,
@@ -172,7 +174,8 @@ impl Outbox {
         self.ready.notify_one();
     }
 
-    /// Queues a frame that goes with the next one. True: the caller is to see to it that [`Outbox::send_waiting`] is called.
+    /// Queues a frame that goes with the next one. True: the caller must arrange for a call of
+    /// [`Outbox::send_waiting`].
     pub fn send_with_next(&self, frame: Frame) -> bool {
         if self.finish.is_raised() || self.closed.is_raised() {
             return false;
@@ -181,7 +184,7 @@ impl Outbox {
         !self.called_for.replace(true)
     }
 
-    /// Sends what waits for another frame.
+    /// Writes the frames that wait for another one.
     pub fn send_waiting(&self) {
         self.called_for.set(false);
         self.ready.notify_one();
@@ -194,7 +197,7 @@ impl Outbox {
         self.ready.notify_one();
     }
 
-    /// Closes the connection when what is queued has been written.
+    /// Closes the connection once all queued frames are written.
     pub fn finish(&self) {
         self.finish.raise();
         self.ready.notify_one();
@@ -210,7 +213,7 @@ impl Outbox {
         self.closed.wait().await;
     }
 
-    /// Frames waiting.
+    /// Number of waiting frames.
     pub fn len(&self) -> usize {
         self.queue.borrow().len()
     }
@@ -220,7 +223,7 @@ impl Outbox {
         self.queue.borrow().is_empty()
     }
 
-    /// Writes what is queued, as much as is ready in one call, until the connection is closed.
+    /// Writes queued frames, as many as are ready in one call, until the connection is closed.
     pub async fn write_to(&self, mut half: WriteHalf) {
         while !self.closed.is_raised() {
             let batch = self.take_batch();
@@ -257,7 +260,7 @@ impl Outbox {
     }
 }
 
-/// The parts of a vectored write: headers and bodies copied together between the bulks, bulks as they are.
+/// The parts of a vectored write: headers and bodies are copied together, bulks go as they are.
 fn gather(frames: Vec<Frame>) -> Vec<Bytes> {
     let small: usize = frames.iter().map(|f| FRAME_HEADER_BYTES + f.body.len()).sum();
     let mut parts = Vec::with_capacity(frames.iter().map(|f| f.bulk.len() + 1).sum::<usize>() + 1);

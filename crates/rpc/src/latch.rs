@@ -1,4 +1,4 @@
-//! A flag that is raised once and can be waited for.
+//! A flag that is raised once and can be awaited.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// Raises it and wakes everybody who waits.
+    /// Raises it and wakes all waiters.
     pub fn raise(&self) {
         self.raised.set(true);
         self.notify.notify_waiters();

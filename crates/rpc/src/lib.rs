@@ -1,8 +1,8 @@
 //! Frames on streams, connections of a server, and the client's half of a session.
 //!
-//! Invariant: a call never fails because a server is away: it waits, is resent, and is executed exactly once.
-//! Invariant: a modifying request that was replied is kept, bulk and all, until its transno is committed; after a restart
-//! of the target it is replayed under the same transno.
+//! Invariant: a call never fails because a server is down: it waits, is resent, and is executed exactly once.
+//! Invariant: a modifying request that was replied to is pinned, bulk included, until its transno is committed. After a
+//! restart of the target it is replayed under the same transno.
 //! Not here: what a target does with a request, its reply rows and its recovery (crate `target`).
 
 mod ask;

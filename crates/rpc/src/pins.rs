@@ -1,8 +1,8 @@
-//! The bound of what a client keeps in memory for replay.
+//! The bound of the memory that a client pins for replay.
 //!
-//! Invariant: a session that holds pins takes no more than three quarters of what the others leave; one that holds none may always
-//! take one request. So targets that never commit hold up nobody else, and what is kept exceeds the bound by at most a
-//! request of each session.
+//! Invariant: a session that holds pins takes no more than three quarters of what the others leave. A session that
+//! holds none may always take one request. So targets that never commit block no other target, and pinned memory
+//! exceeds the bound by at most one request of each session.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,16 +12,17 @@ use std::{
 
 use forebay_env::sync::oneshot;
 
-/// Whoever holds pins and can do something to get rid of them.
+/// A holder of pins that can work towards their release.
 pub(crate) trait Holder {
-    /// The budget runs short: ask for a commit.
+    /// The budget runs short: the holder asks its target for a commit.
     fn relieve(&self);
 }
 
-/// Bytes of modifying requests that may be in flight or replied-but-uncommitted, over all sessions that share it.
+/// Bytes of modifying requests that may be in flight or replied but uncommitted, over all sessions that share the
+/// budget.
 ///
-/// Each session has a share of it, and waits for its own only: first come, first served. Sessions that hold a good part of theirs
-/// are made to ask for a commit from half of the budget on.
+/// Each session has a share, and waits for its own share only: first come, first served. Once half of the budget is
+/// used, sessions that hold a large part of their share are made to ask for a commit.
 #[derive(Clone)]
 pub struct PinBudget {
     inner: Rc<Inner>,
@@ -51,7 +52,7 @@ struct Part {
     holder: RefCell<Option<Weak<dyn Holder>>>,
 }
 
-/// Bytes taken from a budget, given back when dropped.
+/// Bytes taken from a budget, returned when dropped.
 pub(crate) struct Pin {
     budget: Rc<Inner>,
     part: Rc<Part>,
@@ -70,7 +71,7 @@ impl PinBudget {
         Self { inner: Rc::new(inner) }
     }
 
-    /// Bytes taken now.
+    /// Bytes in use.
     pub fn used_bytes(&self) -> u64 {
         self.inner.used_bytes.get()
     }
@@ -86,17 +87,18 @@ impl PinBudget {
 }
 
 impl PinShare {
-    /// Lets `holder` hear when the budget runs short and this share is a good part of it.
+    /// Registers the `holder` to call when the budget runs short and it holds a large part of its share.
     pub fn set_holder(&self, holder: Weak<dyn Holder>) {
         *self.part.holder.borrow_mut() = Some(holder);
     }
 
-    /// True if a commit here would help: the budget runs short and this share is a good part of it, or somebody waits for it.
+    /// True if a commit here would help: the budget runs short and the session holds a large part of its share, or a
+    /// call waits for the share.
     pub fn is_short(&self) -> bool {
         self.budget.is_short(&self.part)
     }
 
-    /// Takes `bytes`, waiting for those who came before, and for room in the share.
+    /// Takes `bytes`, after earlier waiters, once the share has space.
     pub async fn acquire(&self, bytes: u64) -> Pin {
         if let Some(pin) = self.try_acquire(bytes) {
             return pin;
@@ -107,7 +109,7 @@ impl PinShare {
         granted.await.expect("a waiter's grant is dropped only with its budget")
     }
 
-    /// The same, if it takes no waiting.
+    /// The same, unless it would have to wait.
     pub fn try_acquire(&self, bytes: u64) -> Option<Pin> {
         let pin = self.budget.try_take(&self.part, bytes)?;
         if self.is_short() {
@@ -118,13 +120,13 @@ impl PinShare {
 }
 
 impl Inner {
-    /// What the part may hold: three quarters of what the others leave.
+    /// Most bytes that the part may hold: three quarters of what the others leave.
     fn allowance(&self, part: &Part) -> u64 {
         let others = self.used_bytes.get() - part.held_bytes.get();
         self.limit_bytes.saturating_sub(others) / 4 * 3
     }
 
-    /// True if the part may take so much now.
+    /// True if the part may take `bytes` now.
     fn allows(&self, part: &Part, bytes: u64) -> bool {
         let held = part.held_bytes.get();
         held == 0 || held + bytes <= self.allowance(part)
@@ -161,7 +163,8 @@ impl Inner {
         Pin { budget: self.clone(), part: part.clone(), bytes }
     }
 
-    /// Serves those who wait, those of each share in their order. A grant nobody takes any more comes back as a dropped pin.
+    /// Serves the waiters, those of each share in their order. A grant whose waiter is gone comes back as a dropped
+    /// pin.
     fn serve(self: &Rc<Self>) {
         loop {
             let mut waiting = self.waiting.borrow_mut();
@@ -269,13 +272,13 @@ mod tests {
         assert!(poll(large.as_mut()).is_ready());
     }
 
-    /// Fills a share until it has to wait; what it holds.
+    /// Fills a share until it would have to wait; returns what it holds.
     fn fill(share: &PinShare) -> Vec<Pin> {
         std::iter::from_fn(|| share.try_acquire(1)).collect()
     }
 
     #[test]
-    fn who_never_commits_leaves_room_for_the_others() {
+    fn uncommitted_session_leaves_budget_for_others() {
         let budget = PinBudget::new(1000);
         let [first, second, well] = [budget.share(), budget.share(), budget.share()];
         let (held, also_held) = (fill(&first), fill(&second));

@@ -1,8 +1,9 @@
-//! The server's half of connections: accept, read, hand over, write replies.
+//! The server's half of connections: accepts, reads requests, hands them over, writes replies.
 //!
-//! Invariant: a connection has at most `limits::REQUESTS_PER_CONNECTION` requests in execution; beyond that it is not read.
-//! Invariant: bulk is read only when the gate has room for it; so memory is bounded whatever clients do. Every connection
-//! may have one frame's bulk beyond the gate, or replays that wait for each other could never come in.
+//! Invariant: a connection has at most `limits::REQUESTS_PER_CONNECTION` requests in execution; with that many, it is
+//! not read.
+//! Invariant: bulk is read only when the gate has space for it, so memory is bounded whatever clients do. Every
+//! connection may have one frame's bulk beyond the gate: otherwise replays that wait for each other could never arrive.
 //! Not here: sessions, and what requests mean (crate `target`).
 
 use std::{
@@ -23,16 +24,16 @@ use crate::{
     limits,
 };
 
-/// What serves the requests of connections.
+/// Serves the requests of connections.
 pub trait Handler: 'static {
-    /// A request came. Called by the task that read it: answer at once through [`Connection::send`], or start a task.
+    /// A request arrived. Called by the task that read it: reply at once through [`Connection::send`], or start a task.
     fn request(&self, connection: &Rc<Connection>, request: Request);
 
-    /// The connection is gone; requests in execution go on.
+    /// The connection is closed; requests in execution go on.
     fn disconnected(&self, connection: &Rc<Connection>);
 }
 
-/// A request that came in.
+/// A received request.
 pub struct Request {
     /// Its header.
     pub header: FrameHeader,
@@ -48,7 +49,7 @@ pub struct Request {
 pub struct Connection {
     /// The other side, for logs.
     pub peer: String,
-    /// The session it was bound to by Connect; 0 before.
+    /// The session that Connect bound it to; 0 before.
     pub session: Cell<SessionId>,
     outbox: Outbox,
     load: Rc<Load>,
@@ -65,7 +66,7 @@ impl Connection {
         self.outbox.close();
     }
 
-    /// Closes it when what is queued has been written.
+    /// Closes it once all queued replies are written.
     pub fn finish(&self) {
         self.outbox.finish();
     }
@@ -76,7 +77,7 @@ impl Connection {
     }
 }
 
-/// Bulk bytes that all connections of a server may have in memory.
+/// Bound of the bulk bytes that all connections of a server have in memory.
 pub struct BulkGate {
     limit_bytes: u64,
     used_bytes: Cell<u64>,
@@ -100,7 +101,7 @@ impl BulkGate {
     }
 }
 
-/// What a connection has in execution.
+/// Requests and bulk that a connection has in execution.
 #[derive(Default)]
 struct Load {
     requests: Cell<usize>,
@@ -108,7 +109,7 @@ struct Load {
     lighter: Notify,
 }
 
-/// A request's share of the bounds, given back when dropped.
+/// A request's share of the bounds, returned when dropped.
 pub struct Pass {
     load: Rc<Load>,
     gate: Rc<BulkGate>,
@@ -116,7 +117,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Waits until the connection and the server have room for a request with `bulk_bytes`.
+    /// Waits until the connection and the server have space for a request with `bulk_bytes`.
     async fn acquire(load: &Rc<Load>, gate: &Rc<BulkGate>, bulk_bytes: u64) -> Self {
         while load.requests.get() >= limits::REQUESTS_PER_CONNECTION {
             load.lighter.notified().await;
@@ -147,7 +148,7 @@ impl Drop for Pass {
     }
 }
 
-/// Accepts connections until `stop` is raised; closes those it accepted then.
+/// Accepts connections until `stop` is raised; then closes those it accepted.
 pub async fn serve(env: &Env, mut listener: Listener, handler: Rc<dyn Handler>, gate: Rc<BulkGate>, stop: Rc<Latch>) {
     let open = Rc::new(RefCell::new(OpenConnections::default()));
     loop {
@@ -214,7 +215,7 @@ fn start_connection(
     });
 }
 
-/// Reads until the connection breaks or is closed; says why, if that is anybody's fault.
+/// Reads until the connection breaks or is closed; logs why, unless it was simply disconnected.
 async fn run_connection(
     env: &Env,
     mut reader: FrameReader,
@@ -237,7 +238,7 @@ async fn run_connection(
     connection.close();
 }
 
-/// An error frame of our version, so that the other side can print which version we are.
+/// An error frame of our version, so that the other side can print that version.
 fn farewell(error: &FrameError) -> Frame {
     let body = ErrorReply::new(Errno::EPROTO, error.to_string()).to_bytes();
     let mut header = FrameHeader::new(FrameKind::Error, 0);
@@ -278,7 +279,7 @@ async fn read_request(
         let mut header = std::pin::pin!(reader.header());
         match env.timeout(limits::GREETING_TIMEOUT, &mut header).await {
             Ok(header) => header?,
-            // It made itself known while we waited for what it says next.
+            // Its Connect succeeded while this waited for the next frame.
             Err(_) if connection.session.get() != SessionId(0) => header.await?,
             Err(_) => return Err(slow()),
         }

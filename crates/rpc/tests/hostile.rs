@@ -1,4 +1,5 @@
-//! A server against whoever speaks garbage, half a frame, or another version: it logs, closes, and serves the next one.
+//! A server against clients that send garbage, half a frame, or another version: it logs, closes, and serves the next
+//! client.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,7 +18,7 @@ use forebay_rpc::{
     server::{BulkGate, Connection, Handler, Request, serve},
 };
 
-/// Answers `Status`, and counts.
+/// Replies to `Status`, and counts requests.
 #[derive(Default)]
 struct Counting {
     requests: Cell<u64>,
@@ -94,7 +95,7 @@ fn garbage_of_any_kind_closes_its_connection_and_nothing_else() {
 }
 
 #[test]
-fn a_stranger_of_another_version_is_told_ours() {
+fn peer_of_another_version_receives_our_version() {
     let sim = Sim::new(2);
     let (env, _, _) = start(&sim, 1 << 20);
     sim.block_on(async {
@@ -177,7 +178,7 @@ fn requests_of_one_connection_are_bounded() {
     assert_eq!(handler.requests.get(), forebay_rpc::limits::REQUESTS_PER_CONNECTION as u64);
 }
 
-/// Answers everything with a frame that is right and a body that is not.
+/// Replies to everything with a valid frame and an invalid body.
 struct Garbling;
 
 impl Handler for Garbling {

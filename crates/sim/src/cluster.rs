@@ -1,4 +1,4 @@
-//! A cluster on simulated machines: one node per server, one per client.
+//! A cluster on simulated machines: one node per server and one per client.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,36 +21,36 @@ use forebay_proto::{
 use forebay_store::{FormatOptions, MirrorPlace, OpenOptions, Store};
 use forebay_target::{Target, TargetOptions, TargetState};
 
-/// Where a server keeps its store on its node.
+/// Directory of a server's store on its node.
 pub const STORE_DIR: &str = "/store";
 
-/// Where the second copy of a mirrored MDT lies, on a disk of its own.
+/// Directory of the second copy of a mirrored MDT, on a disk of its own.
 pub const MIRROR_DIR: &str = "/mirror";
 
 /// How a cluster is built.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// OSTs.
+    /// Number of OSTs.
     pub osts: u32,
-    /// Bytes of an OST's data.
+    /// Data bytes of an OST.
     pub ost_bytes: u64,
-    /// Bytes of the MDT's data.
+    /// Data bytes of the MDT.
     pub mdt_bytes: u64,
-    /// Rows the MDT keeps in memory; `None`: all.
+    /// Bytes of rows that the MDT keeps in memory; `None`: all rows.
     pub mdt_cache_bytes: Option<u64>,
-    /// Bytes of a slab of the MDT.
+    /// Slab size of the MDT.
     pub mdt_slab_bytes: u64,
-    /// Bytes of a slab of an OST.
+    /// Slab size of an OST.
     pub slab_bytes: u64,
-    /// Bytes of a journal.
+    /// Journal size of every target.
     pub journal_bytes: u64,
     /// Recovery window of all targets.
     pub recovery_window: Duration,
     /// Time between commits.
     pub commit_interval: Duration,
-    /// The MDT is kept twice.
+    /// True if the MDT is mirrored.
     pub mdt_mirror: bool,
-    /// What each client keeps back of small writes at most.
+    /// Most bytes of small writes that each client buffers.
     pub write_back_bytes: u64,
 }
 
@@ -73,18 +73,18 @@ impl Default for ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Bytes of a server's data; the MDT is server 0.
+    /// Data bytes of a server; the MDT is server 0.
     pub fn data_bytes(&self, server: usize) -> u64 {
         if server == 0 { self.mdt_bytes } else { self.ost_bytes }
     }
 
-    /// Bytes of a slab of a server.
+    /// Slab size of a server.
     pub fn slab_bytes(&self, server: usize) -> u64 {
         if server == 0 { self.mdt_slab_bytes } else { self.slab_bytes }
     }
 }
 
-/// Served targets by their server's number.
+/// The served targets, by server number.
 pub type Targets = Rc<RefCell<BTreeMap<usize, Target>>>;
 
 /// One server's machine.
@@ -92,35 +92,35 @@ pub type Targets = Rc<RefCell<BTreeMap<usize, Target>>>;
 pub struct Server {
     /// The target it serves.
     pub target: TargetId,
-    /// Its machine.
+    /// Its node.
     pub node: NodeId,
-    /// Where it listens.
+    /// The address it listens on.
     pub address: Address,
 }
 
-/// A cluster, formatted; see [`Cluster::boot`].
+/// A formatted cluster; [`Cluster::boot`] starts its servers.
 pub struct Cluster {
-    /// The world.
+    /// The simulated world.
     pub sim: Sim,
-    /// How it was built.
+    /// The options it was built with.
     pub options: ClusterOptions,
     /// MDT first, then the OSTs.
     pub servers: Vec<Server>,
-    /// What is being served, by server; of a dead life until the next one starts.
+    /// The served targets, by server. The entry of a dead server stays until its next start.
     pub targets: Targets,
-    /// What went wrong at a start that nobody had broken: shown when a run fails.
+    /// Server starts that failed without an injected cause. They are shown when a run fails.
     pub troubles: Rc<RefCell<Vec<String>>>,
-    /// Servers on disks that cannot be read just now: they may refuse to start.
+    /// Servers whose disks are unreadable at the moment: these may refuse to start.
     pub ailing: Rc<RefCell<BTreeSet<usize>>>,
-    /// How often a server died.
+    /// Number of server deaths.
     pub deaths: Rc<Cell<u64>>,
-    /// The copy of a mirrored MDT whose disks are dead, as the operator knows.
+    /// The copy of a mirrored MDT whose disks are dead, as far as the operator knows.
     pub dead_copy: Rc<Cell<Option<usize>>>,
     uuid: Uuid,
 }
 
 impl Cluster {
-    /// Makes the machines and formats the stores. Nothing runs yet.
+    /// Adds the nodes and formats the stores. Nothing runs yet.
     pub async fn format(sim: &Sim, options: ClusterOptions) -> Cluster {
         let uuid = Uuid::from_random(sim.random_u64(), sim.random_u64());
         let targets = std::iter::once(TargetId::mdt(0)).chain((0..options.osts).map(TargetId::ost));
@@ -144,7 +144,7 @@ impl Cluster {
         Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, deaths, dead_copy, uuid }
     }
 
-    /// The map that clients and the MDT work with.
+    /// The cluster map for clients and the MDT.
     pub fn map(&self) -> ClusterMap {
         let targets = self
             .servers
@@ -154,7 +154,7 @@ impl Cluster {
         ClusterMap { cluster: self.uuid, epoch: 1, targets }
     }
 
-    /// Starts a server; its life ends with [`Sim::crash`] or [`Sim::power_cut`] of its node.
+    /// Starts a server; it runs until [`Sim::crash`] or [`Sim::power_cut`] of its node.
     pub fn boot(&self, number: usize) {
         let server = self.servers[number].clone();
         let (map, options, troubles) = (self.map(), self.options.clone(), self.troubles.clone());
@@ -164,7 +164,7 @@ impl Cluster {
         self.sim.start(server.node, move |env| async move {
             let serving = |target: &Target| drop(targets.borrow_mut().insert(number, target.clone()));
             if word {
-                // The copy that is left cannot know that the other one is dead, and not ahead of it: the operator does.
+                // The remaining copy cannot know that the other one is dead, and not ahead of it. The operator knows.
                 drop(Store::mirror_alone(&env, STORE_DIR).await);
             }
             if let Err(trouble) = serve(&env, &server, map, &options, serving).await {
@@ -177,7 +177,7 @@ impl Cluster {
         });
     }
 
-    /// True if every server runs and has recovered: what clients were acknowledged is with them.
+    /// True if every server runs and has recovered: then they have everything that clients were acknowledged.
     pub fn is_serving(&self) -> bool {
         (0..self.servers.len()).all(|number| self.serves(number))
     }
@@ -188,7 +188,7 @@ impl Cluster {
         self.sim.is_running(self.servers[number].node) && state == Some(TargetState::Serving)
     }
 
-    /// Starts all servers that do not run.
+    /// Starts all servers that are down.
     pub fn boot_all(&self) {
         for (number, server) in self.servers.iter().enumerate() {
             if !self.sim.is_running(server.node) {
@@ -202,7 +202,7 @@ impl Cluster {
         Client::mount(&self.sim.env(node), self.mount_options(node, level)).await
     }
 
-    /// How a client on `node` mounts: small requests and few pins, so that limits are met.
+    /// Mount options of a client on `node`. Requests and pins are small, so that runs reach their limits.
     pub fn mount_options(&self, node: NodeId, level: CommitLevel) -> MountOptions {
         MountOptions {
             level,

@@ -1,8 +1,8 @@
-//! What was damaged on the OSTs' data devices: bytes that rotted, writes that were acknowledged and lost, or went elsewhere.
+//! Damage on the OSTs' data devices: rotten bytes, and writes that were acknowledged but lost or misdirected.
 //!
-//! Invariant: only bytes of files are damaged, and a run's own header: what a target needs to serve at all is left alone (damaged,
-//! it is refused at the start: `tests/fsck/damage.rs`).
-//! Invariant: who reads damaged bytes is told EIO, or gets the right ones; nobody else hears of it.
+//! Invariant: only file bytes and the headers of their runs are damaged. What a target needs to serve is left alone; a
+//! target with that damaged refuses to start (`tests/fsck/damage.rs`).
+//! Invariant: a read of damaged bytes returns EIO or the right bytes. No other call notices the damage.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,26 +25,26 @@ use crate::{
     runs::{self, PlacedRun},
 };
 
-/// How often bytes that count are looked for.
+/// How many random picks to try for a byte that is still current.
 const TRIES: usize = 20;
 
-/// How much was damaged, and what of it was told.
+/// How much was damaged, and how much of it was reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DamageCounts {
     /// Bytes that rotted.
     pub rotten: u64,
     /// Writes that were lost.
     pub lost: u64,
-    /// Writes that went elsewhere.
+    /// Writes that were misdirected.
     pub misdirected: u64,
-    /// Reads that were told EIO for it.
+    /// Reads that returned EIO because of the damage.
     pub told: u64,
-    /// Files of which something could not be read at the end.
+    /// Files with unreadable bytes at the end of the run.
     pub unreadable: u64,
 }
 
 impl DamageCounts {
-    /// Adds another's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.rotten += other.rotten;
         self.lost += other.lost;
@@ -54,7 +54,7 @@ impl DamageCounts {
     }
 }
 
-/// What was damaged; all clones are one.
+/// The damage of one run. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Damage(Rc<Inner>);
 
@@ -62,11 +62,11 @@ pub struct Damage(Rc<Inner>);
 struct Inner {
     places: RefCell<Vec<Damaged>>,
     counts: Cell<DamageCounts>,
-    /// Objects of which something could not be read when all was compared.
+    /// Objects that the last comparison could not read in full.
     unreadable: RefCell<BTreeSet<Fid>>,
 }
 
-/// Bytes of an object.
+/// A range of an object.
 struct Damaged {
     ost: u32,
     object: Fid,
@@ -74,12 +74,12 @@ struct Damaged {
 }
 
 impl Damage {
-    /// How much there is.
+    /// The counts so far.
     pub fn counts(&self) -> DamageCounts {
         DamageCounts { unreadable: self.0.unreadable.borrow().len() as u64, ..self.0.counts.get() }
     }
 
-    /// True if some of these bytes of a file may be damaged.
+    /// True if any of these bytes of a file may be damaged.
     pub fn touches(&self, layout: &Layout, file: Fid, range: Range<u64>) -> bool {
         let object = layout.objects_of(file);
         let is_touched = |damaged: &Damaged| {
@@ -94,17 +94,17 @@ impl Damage {
         self.0.places.borrow().iter().any(is_touched)
     }
 
-    /// A read was told.
+    /// Counts a read that returned EIO.
     pub fn told(&self) {
         self.count(|counts| counts.told += 1);
     }
 
-    /// Everything is compared anew.
+    /// Starts a new comparison of all files.
     pub fn begin_audit(&self) {
         self.0.unreadable.borrow_mut().clear();
     }
 
-    /// Some bytes of a file cannot be read, now that all is compared.
+    /// Records that some bytes of an object cannot be read.
     pub fn is_unreadable(&self, object: Fid) {
         self.0.unreadable.borrow_mut().insert(object);
     }
@@ -125,7 +125,8 @@ impl Damage {
             .for_each(|fragment| self.add(ost, fragment, fragment.offset..fragment.offset + fragment.length));
     }
 
-    /// A byte of a file rots where it lies on an OST; or one of a run's header, so that its index alone knows what it holds.
+    /// Flips a bit of a file's bytes on an OST. Sometimes it is in a run's header instead, so that only the table knows
+    /// what the run holds.
     pub fn rot(&self, cluster: &Cluster, ost: usize) {
         let sim = &cluster.sim;
         let runs = scan(cluster, ost);
@@ -145,7 +146,7 @@ impl Damage {
         self.count(|counts| counts.rotten += 1);
     }
 
-    /// The next write of bytes of files to an OST's device, whenever it comes, is acknowledged and stored nowhere.
+    /// The next write of file bytes to an OST's device is acknowledged but stored nowhere, whenever it comes.
     pub fn lose_write(&self, cluster: &Cluster, ost: usize) {
         let damage = self.clone();
         let wanted = wanted(cluster, ost, move |run, _| {
@@ -156,7 +157,7 @@ impl Damage {
         cluster.sim.disk_fault(cluster.servers[ost].node, &data_path(), Fault::LoseWrite { wanted });
     }
 
-    /// The next such write that is short enough is stored where other bytes of files lie, if they still do.
+    /// The next such write that is short enough overwrites a run with other file bytes, if that run is still there.
     pub fn misdirect_write(&self, cluster: &Cluster, ost: usize) {
         let runs = scan(cluster, ost);
         let Some((there, ..)) = some_bytes(cluster, &runs) else { return };
@@ -178,14 +179,15 @@ impl Damage {
         cluster.sim.disk_fault(node, &data_path(), Fault::MisdirectWrite { wanted, to });
     }
 
-    /// Writes go where they belong from now on.
+    /// Ends all injected write faults.
     pub fn end(&self, cluster: &Cluster) {
         for server in cluster.servers.iter().filter(|server| server.target.kind == TargetKind::Ost) {
             cluster.sim.clear_disk_faults(server.node, &data_path());
         }
     }
 
-    /// What an independent reader of the disks found must be what was damaged, and all that could not be read must be among it.
+    /// Compares with fsck: it must find only injected damage, and the objects with bad data must be those that reads
+    /// could not return.
     pub fn explains(&self, reports: &[Report]) -> Result<(), String> {
         let mut found = BTreeSet::new();
         for report in reports {
@@ -204,7 +206,7 @@ impl Damage {
         Err(format!("fsck finds damage in {found:?}, reads were refused in {unreadable:?}"))
     }
 
-    /// The damaged object that a finding is about, if it is one of damaged bytes.
+    /// The damaged object that a finding is about, if the finding is about damaged bytes.
     fn object_of(&self, report: &Report, finding: &Finding) -> Option<Fid> {
         let Place::Row(key) = &finding.place else { return None };
         let TargetId { kind: TargetKind::Ost, index } = report.identity?.2 else { return None };
@@ -226,7 +228,7 @@ fn scan(cluster: &Cluster, ost: usize) -> Vec<PlacedRun> {
     runs::scan(&image, identity.uuid, identity.slab_bytes)
 }
 
-/// A byte of a file that counts, in a run that holds nothing else.
+/// A random current byte of a file, in a run that holds only file bytes.
 fn some_bytes<'a>(cluster: &Cluster, runs: &'a [PlacedRun]) -> Option<(&'a PlacedRun, &'a Fragment, u64)> {
     let sim = &cluster.sim;
     let of_files: Vec<&PlacedRun> = runs.iter().filter(|run| runs::is_of_files(&run.header)).collect();
@@ -238,7 +240,8 @@ fn some_bytes<'a>(cluster: &Cluster, runs: &'a [PlacedRun]) -> Option<(&'a Place
     })
 }
 
-/// A write that begins with a run of nothing but bytes of files, if `is_damaged` says so of it and its length.
+/// Matches a write that begins with a run of only file bytes, if `is_damaged` accepts the run and the length of the
+/// write.
 fn wanted(cluster: &Cluster, ost: usize, is_damaged: impl Fn(&RunHeader, u64) -> bool + 'static) -> Wanted {
     let target = identity(cluster, ost).uuid;
     Wanted::when(move |bytes| {

@@ -1,4 +1,5 @@
-//! One run: a cluster, workers, faults; then everything is healed, must complete, and is compared with the model.
+//! One run of a seed: a cluster, workers and faults. Then all faults end, all operations must complete, and the files
+//! are compared with the model.
 
 use std::{
     cell::{Cell, RefCell},
@@ -35,20 +36,20 @@ use crate::{
     workload::{LATER, Runner, Shared, Worker},
 };
 
-/// How a run is made.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct DisasterOptions {
-    /// Operations all workers do together, at least.
+    /// Total operations of all workers, at least.
     pub operations: u64,
-    /// Faults, at least.
+    /// Number of faults, at least.
     pub faults: u64,
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
-    /// Workers of each client.
+    /// Workers per client.
     pub workers: usize,
-    /// MDTs and journals are too small in some runs.
+    /// Some runs have an MDT or journals that are too small.
     pub small_metadata: bool,
-    /// The MDT is kept twice, and its copies fail one at a time: no program may notice.
+    /// The MDT is mirrored, and its copies fail one at a time: no program may notice.
     pub mirror: bool,
     /// Print the trace.
     pub trace: bool,
@@ -60,24 +61,24 @@ impl Default for DisasterOptions {
     }
 }
 
-/// What a run did.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// Operations completed.
+    /// Operations that completed.
     pub operations: u64,
-    /// Of these, refused for want of space.
+    /// Of these, operations refused with ENOSPC.
     pub refused: u64,
-    /// Of these, answered with EIO.
+    /// Of these, operations that returned EIO.
     pub failed: u64,
-    /// What was damaged on disks, and told.
+    /// What was damaged on disks, and what of it was reported.
     pub damage: DamageCounts,
-    /// How often a target gave up a client that lives, and how often a program was told so.
+    /// How often a target evicted a client that was alive, and how often a program got an error for it.
     pub evictions: (u64, u64),
-    /// Faults by kind.
+    /// Number of faults by kind.
     pub faults: Counts,
-    /// What each of them met.
+    /// In which states the faults met servers and clients.
     pub hits: Hits,
     /// Hash of the trace: equal for equal seeds.
     pub trace_hash: u64,
@@ -85,54 +86,58 @@ pub struct Report {
     pub virtual_time: Duration,
 }
 
-/// Everything must complete this long (virtual) after the healing.
+/// Virtual time after the last fault within which everything must complete.
 const HEALED_TIME: Duration = Duration::from_secs(600);
-/// Time (virtual) for sessions to end, logs to drain, and the collection to look.
+/// Virtual time in which sessions end, logs drain and the collection runs.
 const QUIESCE_TIME: Duration = Duration::from_secs(300);
 /// Longest wait between two faults, in virtual milliseconds.
 const FAULT_GAP_MS: u64 = 900;
-/// The same while programs are busy.
+/// The same while the programs are busy.
 const BUSY_GAP_MS: u64 = 40;
-/// How long a fault waits at most until all servers have recovered: longer than these wait for a client that is gone.
+/// How long a fault waits at most for all servers to recover. A recovering server waits longer than this for a client
+/// that is gone.
 const SERVING_TERM: Duration = Duration::from_secs(25);
 
-/// One fault in so many waits for a state that faults at random seldom meet; each of those of devices, which come in few runs.
+/// One fault in this many waits for a state that random faults seldom meet. The second number is for device faults,
+/// which occur in few runs.
 const AIMED: [u64; 2] = [8, 1];
-/// How long a target is left stopped at most before another fault comes.
+/// How long a target stays stopped at most before another fault comes.
 const STOPPED_MS: u64 = 400;
-/// A request waits no longer for what a dead client holds.
+/// How long a request waits at most for something that a dead client holds.
 const LAST_REQUESTS_TERM: Duration = Duration::from_secs(60);
-/// How long it waits, in virtual time, before it comes whatever it meets.
+/// How long an aimed fault waits, in virtual time, before it comes regardless of the state.
 const AIM_TERM: Duration = Duration::from_secs(1);
-/// How often it looks; and where nobody serves, so that nothing changes soon.
+/// Polling interval of an aimed fault, and the one while all candidate servers replay, so that nothing changes soon.
 const AIM_LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(2)];
 
-/// One client's machine and what runs on it.
+/// One client's node and what runs on it.
 struct Station {
     node: NodeId,
     workers: Vec<Shared>,
     level: CommitLevel,
-    /// Raised at each crash of the client, so that tasks of an earlier life do not count.
+    /// The first failure of the client or its workers.
     failure: Rc<RefCell<Option<String>>>,
     done: Rc<RefCell<usize>>,
-    /// It died before the answer to something that changes files.
+    /// The client died before the reply to a change of files.
     in_execution: Cell<bool>,
-    /// When it died it had heard that the MDT had given it up, and gone on; nobody has looked since.
+    /// The client knew when it died that the MDT had evicted it, and continued as a new client instance. Not verified
+    /// since then.
     began_anew: Rc<Cell<bool>>,
-    /// It was evicted, and a call of its workers was told so: it needs a new client.
+    /// The client was evicted, and a call of its workers failed for that: it must be replaced.
     evicted: Rc<Cell<bool>>,
-    /// Stays mounted when its workers are done: what it was acknowledged must survive.
+    /// Stays mounted when its workers are done, as everything that the client was acknowledged must survive.
     client: Rc<RefCell<Option<Client>>>,
 }
 
-/// Runs one seed. Errors: what differed from what was promised, with what repeats it.
+/// Runs one seed. Errors: what broke a promise, with the command that repeats the run.
 pub fn run_seed(seed: u64, options: &DisasterOptions) -> Result<Report, String> {
     let sim = Sim::new(seed);
     sim.set_trace(options.trace);
     let run = Run::new(&sim, options);
     let outcome = sim.block_on(run.whole());
     outcome.map_err(|e| {
-        format!("seed {seed}: {e}\nrepeat it: cargo test --release -p forebay-sim -- one_seed --nocapture, with FOREBAY_SEED={seed}")
+        let of = if options.mirror { " --of mirror" } else { "" };
+        format!("seed {seed}: {e}\nrepeat it: cargo run --release -p xtask -- seed {seed}{of} --trace")
     })
 }
 
@@ -168,7 +173,7 @@ impl Run {
             })
             .collect();
         let setup = Setup::draw(sim, options.small_metadata);
-        // Of a mirrored MDT nobody may hear of a disk that fails.
+        // With a mirrored MDT no program may notice a failing disk, so no run has faults that excuse errors.
         let (failing, rotting) = (setup.failing && !options.mirror, setup.rotting && !options.mirror);
         let setup = Setup { failing, rotting, evicting: setup.evicting && !options.mirror, ..setup };
         let (counts, hits, copies, evictions, told_evictions) = Default::default();
@@ -208,8 +213,8 @@ impl Run {
         Ok(self.report())
     }
 
-    /// Starts a client and its workers; after a crash of the client they first look at what is left. `died`: how many
-    /// servers had died when it did.
+    /// Starts a client and its workers. After a crash of the client they first verify what is left. `died`: the number
+    /// of server deaths at the time of that crash.
     fn start(&self, cluster: &Cluster, station: &Station, died: Option<u64>) {
         let everybody: Vec<Shared> = self.stations.iter().flat_map(|s| s.workers.iter().cloned()).collect();
         let share = self.options.operations / everybody.len() as u64 + 1;
@@ -297,7 +302,8 @@ impl Run {
         Ok(())
     }
 
-    /// Some time before the next fault: every second one comes when all servers have recovered, and programs are busy again.
+    /// Waits before the next fault. Half of the time it waits until all servers have recovered and the programs are
+    /// busy again.
     async fn let_go_on(&self, cluster: &Cluster) {
         if self.sim.chance(0.5) {
             return self.sim.sleep(faults::random_ms(cluster, FAULT_GAP_MS)).await;
@@ -313,13 +319,13 @@ impl Run {
         Victims::draw(cluster, self.stations.len())
     }
 
-    /// Waits until somebody whom the fault may befall is in that state, and picks it.
+    /// Waits until a possible victim of the fault is in the given state, and selects it.
     async fn aim(&self, cluster: &Cluster, kind: Kind, moment: Moment, victims: &mut Victims) {
         let end = self.sim.now() + AIM_TERM;
         while self.sim.now() < end && !self.all_done() {
             if moment == Moment::Answered {
                 let answered = |station: &Station| {
-                    station.client.borrow().as_ref().is_some_and(|client| client.stats().names_under_way > 0)
+                    station.client.borrow().as_ref().is_some_and(|client| client.stats().delayed_entries > 0)
                 };
                 if let Some(client) = self.stations.iter().position(answered) {
                     victims.client = client;
@@ -407,7 +413,7 @@ impl Run {
         }
     }
 
-    /// A device fails, so that its target stops; in most cases another fault comes before the operator.
+    /// Fails a device, so that its target stops. In most cases another fault comes before the operator restarts it.
     async fn stop(&self, cluster: &Cluster, server: usize, path: &str) {
         let fails = disks::sync_fails(cluster, server, path);
         if self.sim.chance(0.25) {
@@ -417,13 +423,13 @@ impl Run {
             self.sim.sleep(faults::random_ms(cluster, STOPPED_MS)).await;
             let mut victims = self.draw_victims(cluster);
             victims.include(server);
-            // None of its own: such a one is not met while the target has stopped.
+            // Not a kind of this run only: no such kind may meet a stopped target.
             Box::pin(self.cause(cluster, faults::draw_usual(cluster), &victims)).await;
         };
         both(fails, more).await;
     }
 
-    /// What the fault meets: in the servers it befalls, and in the clients that may notice.
+    /// Records the states that the fault meets, in its servers and in the clients that may notice it.
     fn note_moments(&self, cluster: &Cluster, kind: Kind, victims: &Victims) {
         let concerned = self.stations.iter().enumerate().filter(|(number, _)| victims.concern_client(kind, *number));
         let clients: Vec<Client> = concerned.filter_map(|(_, station)| station.client.borrow().clone()).collect();
@@ -433,7 +439,7 @@ impl Run {
         met.into_iter().for_each(|moment| *self.hits.borrow_mut().entry((kind, moment)).or_default() += 1);
     }
 
-    /// Kills a client; with `servers` also these at the same moment.
+    /// Kills a client, and with `servers` also these servers at the same moment.
     async fn kill_client(&self, cluster: &Cluster, station: &Station, servers: Option<Range<usize>>) {
         let deaths = cluster.deaths.get();
         self.end_client(cluster, station, servers.is_none());
@@ -445,13 +451,13 @@ impl Run {
     }
 
     fn end_client(&self, cluster: &Cluster, station: &Station, servers_live: bool) {
-        // A server that still recovers may wait for this client's replays: then both are lost. As may what it replayed to
-        // nobody, as it came too late, and has not heard of yet.
+        // A recovering server may still need this client's replays: then both copies of a change are lost. The same
+        // goes for a client that missed a recovery without knowing it yet, as no server takes its replays.
         let servers_have_all = servers_live && !self.setup.evicting && cluster.is_serving();
         station.in_execution.set(station.workers.iter().any(|worker| worker.borrow().pending.is_some()));
         let client = station.client.take();
         let stats = client.map(|client| client.stats()).unwrap_or_default();
-        let answered = stats.names_under_way as usize;
+        let answered = stats.delayed_entries as usize;
         self.evictions.set(self.evictions.get() + stats.evictions);
         station.began_anew.set(station.began_anew.get() || stats.mdt_evictions > 0);
         self.sim.crash(station.node);
@@ -460,7 +466,7 @@ impl Run {
         }
     }
 
-    /// Who was evicted and told so begins anew, with what is left.
+    /// Replaces each client that was evicted and got an error for it. The new client verifies what is left.
     fn replace_evicted(&self, cluster: &Cluster) {
         for station in self.stations.iter().filter(|station| station.evicted.take()) {
             self.told_evictions.set(self.told_evictions.get() + 1);
@@ -469,7 +475,7 @@ impl Run {
         }
     }
 
-    /// Ends all faults; everything must complete.
+    /// Ends all faults and waits until everything completes.
     async fn heal(&self, cluster: &Cluster) -> Result<(), String> {
         self.sim.heal_all();
         if self.setup.rotting {
@@ -493,8 +499,8 @@ impl Run {
         self.check_failures(cluster)
     }
 
-    /// Asks every client whether it has lost anything. False if one has: it begins anew. What others saw to be lost must
-    /// have been told.
+    /// Asks every client whether it has lost anything. False if one has: it is replaced. If another worker saw a loss,
+    /// its client must have been told of it.
     async fn all_told(&self) -> Result<bool, String> {
         for station in &self.stations {
             let client = station.client.borrow().clone();
@@ -512,7 +518,7 @@ impl Run {
         suspicions.next().map_or(Ok(true), |words| Err(format!("lost, and its client was never told: {words}")))
     }
 
-    /// No fault here lasts as long as a server waits for a client.
+    /// Without short recovery windows no fault lasts as long as a server waits for a client: nobody may be evicted.
     fn check_evictions(&self) -> Result<(), String> {
         if self.setup.evicting {
             return Ok(());
@@ -526,7 +532,8 @@ impl Run {
         Ok(())
     }
 
-    /// A new client sees everything; so does one after all servers lost power, once everything was synced.
+    /// A new client verifies everything. Then everything is synced, all servers lose power, and a new client verifies
+    /// again.
     async fn compare(&self, cluster: &Cluster) -> Result<(), String> {
         let node = self.sim.add_node("auditor");
         self.audit(cluster, node).await.map_err(|e| format!("at the end: {e}"))?;
@@ -542,7 +549,7 @@ impl Run {
         self.fsck(cluster).await
     }
 
-    /// Everything is there with either copy alone.
+    /// Verifies everything with either copy of a mirrored MDT alone.
     async fn audit_each_copy(&self, cluster: &Cluster) -> Result<(), String> {
         for copy in 0..2 {
             cluster.servers.iter().for_each(|server| self.sim.crash(server.node));
@@ -558,7 +565,7 @@ impl Run {
         Ok(())
     }
 
-    /// An independent reader of the disks finds nothing wrong: no damage, no dangling name, no leaked object.
+    /// fsck reads the disks independently and must find nothing: no damage, no dangling name, no leaked object.
     async fn fsck(&self, cluster: &Cluster) -> Result<(), String> {
         let mut reports = Vec::new();
         for server in &cluster.servers {
@@ -634,8 +641,8 @@ async fn work(
     runner.finish().await
 }
 
-/// What a dead client had sent last may wait at a server for what an earlier one holds, and is executed when that is given up.
-/// What is there is settled once every server had a moment without any request.
+/// Waits until every server has been without any request for a moment. A dead client's last request may wait at a
+/// server for something that an earlier request holds, and is executed when that is released.
 async fn wait_for_last_requests(env: &Env, targets: &Targets) {
     let mut busy: Vec<usize> = targets.borrow().keys().copied().collect();
     let end = env.now() + LAST_REQUESTS_TERM;
@@ -645,7 +652,7 @@ async fn wait_for_last_requests(env: &Env, targets: &Targets) {
     }
 }
 
-/// Both of them, at the same time.
+/// Runs both futures at the same time.
 async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     let mut done = [false; 2];
@@ -666,8 +673,8 @@ fn describe(worker: &Shared) -> String {
     format!("{} did {} operations, pending {:?}", worker.home, worker.completed, worker.pending)
 }
 
-/// What a client that was evicted has lost shows in files that are opened afterwards: fsync tells of it, not open. So what is
-/// not as it should be must be told now, or it is wrong.
+/// After an eviction, what the client lost shows in files that are opened later. fsync reports the loss, open does not.
+/// So if a comparison fails, sync must report the eviction now; otherwise the result is wrong.
 async fn told_of(client: &Client, stop: Stop, setup: Setup) -> Stop {
     if !setup.evicting || client.stats().evictions == 0 || !matches!(stop, Stop::Wrong(_)) {
         return stop;

@@ -1,7 +1,7 @@
-//! Disks that fail: a sync that is refused, stretches that cannot be written or read any more; or take their time.
+//! Disk faults: a sync that fails, ranges that cannot be written or read, and slow or stuck disks.
 //!
-//! A stopped target is started again by an operator once its disk works; so is one that refused to start on a disk that
-//! does not.
+//! The operator restarts a stopped target once its disk works again. The same goes for a target that refused to start
+//! on a failing disk.
 
 use std::time::Duration;
 
@@ -14,26 +14,27 @@ use crate::{
     faults::{kill_and_boot, random_ms},
 };
 
-/// Where slabs begin on a data device.
+/// Where the first slab begins on a data device.
 const FIRST_SLAB: u64 = 4096;
-/// How long a disk is stuck: less than a mirrored MDT waits for a copy.
+/// Shortest time that a disk is stuck. The longest is less than a mirrored MDT waits for a copy.
 const STUCK_AT_LEAST: Duration = Duration::from_secs(1);
 const STUCK_MORE_MS: u64 = 4000;
 
-/// The data disk of a server.
+/// Path of a server's data disk.
 pub fn data_path() -> String {
     format!("{STORE_DIR}/data")
 }
 
-/// The journal of a server.
+/// Path of a server's journal.
 pub fn journal_path() -> String {
     format!("{STORE_DIR}/journal")
 }
 
-/// The next sync of a disk fails: the target acknowledges nothing more. The operator replaces the cable and restarts it.
+/// The next sync of a disk fails, and the target acknowledges nothing more. The operator replaces the cable and
+/// restarts the target.
 pub async fn sync_fails(cluster: &Cluster, server: usize, path: &str) {
     let node = cluster.servers[server].node;
-    // It may be starting just now, and rightly refuse.
+    // The target may be starting at the moment; then it rightly refuses.
     cluster.ailing.borrow_mut().insert(server);
     cluster.sim.disk_fault(node, path, Fault::FlushFails);
     cluster.sim.sleep(random_ms(cluster, 1500)).await;
@@ -42,13 +43,13 @@ pub async fn sync_fails(cluster: &Cluster, server: usize, path: &str) {
     kill_and_boot(cluster, server..server + 1, true).await;
 }
 
-/// Half a slab of a server's data cannot be written any more.
+/// Half a slab of a server's data becomes unwritable for good.
 pub fn cannot_write(cluster: &Cluster, server: usize) {
     let range = stretch(cluster, server, 1);
     cluster.sim.disk_fault(cluster.servers[server].node, &data_path(), Fault::WriteEio { range });
 }
 
-/// Some slabs of a server's data cannot be read for a while, in which it may have to start.
+/// Some slabs of a server's data cannot be read for a while. The server may have to start during that time.
 pub async fn cannot_read(cluster: &Cluster, server: usize) {
     let node = cluster.servers[server].node;
     let slabs = cluster.options.data_bytes(server) / cluster.options.slab_bytes(server);
@@ -67,7 +68,7 @@ pub async fn cannot_read(cluster: &Cluster, server: usize) {
     }
 }
 
-/// Everything on a server's data disk takes longer for a while.
+/// Every request to a server's data disk takes longer for a while.
 pub async fn slow(cluster: &Cluster, server: usize) {
     let node = cluster.servers[server].node;
     cluster.sim.disk_fault(node, &data_path(), Fault::Slow(20.0));
@@ -75,7 +76,7 @@ pub async fn slow(cluster: &Cluster, server: usize) {
     cluster.sim.disk_fault(node, &data_path(), Fault::Slow(1.0));
 }
 
-/// Nothing that is asked of one of a server's disks comes to its end for seconds; what happens next may meet that.
+/// One of a server's disks completes no request for seconds. The next fault may come during that time.
 pub async fn stuck(cluster: &Cluster, server: usize) {
     let path = if cluster.sim.chance(0.5) { data_path() } else { journal_path() };
     let time = STUCK_AT_LEAST + random_ms(cluster, STUCK_MORE_MS);
@@ -83,7 +84,7 @@ pub async fn stuck(cluster: &Cluster, server: usize) {
     cluster.sim.sleep(random_ms(cluster, STUCK_MORE_MS / 2)).await;
 }
 
-/// Half as many slabs as asked for; most begin within a slab that was written to.
+/// A range of `halves` half slabs. In most cases it begins in a slab that has been written.
 fn stretch(cluster: &Cluster, server: usize, halves: u64) -> std::ops::Range<u64> {
     let (bytes, slab) = (cluster.options.data_bytes(server), cluster.options.slab_bytes(server));
     let image = cluster.sim.disk_image(cluster.servers[server].node, &data_path());

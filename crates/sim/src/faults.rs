@@ -1,4 +1,4 @@
-//! What goes wrong in a run, drawn from the seed.
+//! The kinds of faults of a run, drawn from the seed, and how they are caused.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,17 +10,17 @@ use forebay_env::sim::NodeId;
 
 use crate::{cluster::Cluster, setup::Setup};
 
-/// A client misses a recovery that lasts longer than this only by chance.
+/// How long a client is cut off at most while servers recover. It misses a recovery that lasts longer only by chance.
 const MISSED: Duration = Duration::from_secs(10);
 
-/// One kind of fault; the names stand in the report.
+/// A kind of fault. The names appear in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// SIGKILL of an OST, and its return.
+    /// An OST gets SIGKILL and restarts.
     OstKilled,
-    /// An OST loses power: what was not flushed is lost or torn.
+    /// An OST loses power: unflushed data is lost or torn.
     OstPower,
-    /// SIGKILL of the MDT, and its return.
+    /// The MDT gets SIGKILL and restarts.
     MdtKilled,
     /// The MDT loses power.
     MdtPower,
@@ -28,43 +28,43 @@ pub enum Kind {
     AllPower,
     /// A server is stopped and continued.
     Paused,
-    /// Streams between a client and a server break: replies are lost, requests resent.
+    /// Connections between a client and a server break: replies are lost, requests are resent.
     Reset,
-    /// Nothing passes between a client and a server for a while, one way or both.
+    /// A client and a server are partitioned for a while, in one direction or both.
     Cut,
-    /// A link is long for a while.
+    /// A link has a high latency for a while.
     LinkFar,
     /// A link loses frames.
     LinkLossy,
-    /// A link lets little pass.
+    /// A link has a low bandwidth for a while.
     LinkNarrow,
-    /// A client dies; servers live.
+    /// A client dies; the servers stay up.
     ClientKilled,
     /// A client and servers die together.
     ClientAndServers,
-    /// Servers die and come back while a client hears nothing of them: it misses their recovery.
+    /// Servers die and restart while a client is cut off from them, so it misses their recovery.
     MissedRecovery,
-    /// A sync of an OST's data fails: the target stops; an operator restarts it.
+    /// A sync of an OST's data fails: the target stops and an operator restarts it.
     OstSyncFails,
-    /// The same of the MDT.
+    /// The same on the MDT.
     MdtSyncFails,
     /// A sync of an OST's journal fails.
     OstJournalFails,
-    /// The same of the MDT.
+    /// The same on the MDT.
     MdtJournalFails,
-    /// A stretch of an OST's data device cannot be written any more.
+    /// A range of an OST's data device becomes unwritable.
     OstWriteEio,
-    /// The same of the MDT.
+    /// The same on the MDT.
     MdtWriteEio,
     /// A part of an OST's data device cannot be read for a while.
     OstReadEio,
-    /// The same of the MDT.
+    /// The same on the MDT.
     MdtReadEio,
-    /// Bytes of files rot on an OST.
+    /// File bytes rot on an OST.
     OstRots,
-    /// An OST's device acknowledges a write of such and forgets it.
+    /// An OST's device acknowledges a write of file bytes and loses it.
     OstLosesWrite,
-    /// It stores one where others lie.
+    /// An OST's device writes file bytes over other file bytes.
     OstMisdirects,
     /// A disk is slow for a while.
     SlowDisk,
@@ -76,7 +76,7 @@ pub enum Kind {
     ClientClockJump,
     /// One copy of a mirrored MDT dies; or the operator replaces the dead one.
     CopyDies,
-    /// The same, and the MDT loses power at that moment.
+    /// One copy dies, and the MDT loses power at the same moment.
     CopyDiesWithMdt,
     /// Bytes of one copy rot.
     CopyRots,
@@ -84,11 +84,11 @@ pub enum Kind {
     CopyReadEio,
     /// A sync of one copy fails.
     CopySyncFails,
-    /// One copy is slow, or stuck for long.
+    /// One copy is slow, or stuck for a long time.
     CopyLags,
 }
 
-/// Whom a fault befalls.
+/// The victims of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Befalls {
     /// An OST.
@@ -97,18 +97,18 @@ pub enum Befalls {
     Mdt,
     /// Any server.
     Any,
-    /// All servers; or a client, which all of them notice.
+    /// All servers; or a client, in a way that all servers notice.
     All,
-    /// The ends of a link.
+    /// The two ends of a link.
     Link,
-    /// A client, and servers that die with it, or without it.
+    /// A client, and servers that die with it or without it.
     ClientAndServers,
-    /// A client, and no server notices.
+    /// A client, without any server noticing.
     Client,
 }
 
 impl Kind {
-    /// See [`Befalls`].
+    /// The victims of this kind.
     pub fn befalls(self) -> Befalls {
         match self {
             Kind::OstKilled
@@ -129,17 +129,17 @@ impl Kind {
         }
     }
 
-    /// A device fails.
+    /// True for a device failure.
     pub fn is_of_devices(self) -> bool {
         MEDIUM.contains(&self) || ROT.contains(&self)
     }
 
-    /// It comes only in runs of which there are few.
+    /// True for a kind that occurs only in a small part of the runs.
     pub fn is_of_few_runs(self) -> bool {
         ROT.contains(&self) || EVICTIONS.contains(&self)
     }
 
-    /// It befalls one client, and not all.
+    /// True if the fault affects one client and not all.
     pub fn is_of_one_client(self) -> bool {
         matches!(
             self,
@@ -153,7 +153,7 @@ impl Kind {
     }
 }
 
-/// Kinds of every run.
+/// The kinds that occur in every run.
 const USUAL: &[Kind] = &[
     Kind::OstKilled,
     Kind::OstKilled,
@@ -179,7 +179,7 @@ const USUAL: &[Kind] = &[
     Kind::ClientClockJump,
 ];
 
-/// Kinds of runs on devices that fail, besides.
+/// Additional kinds in runs with failing devices.
 const MEDIUM: &[Kind] = &[
     Kind::OstSyncFails,
     Kind::MdtSyncFails,
@@ -191,13 +191,13 @@ const MEDIUM: &[Kind] = &[
     Kind::MdtReadEio,
 ];
 
-/// Kinds of runs on devices that lie, besides.
+/// Additional kinds in runs with devices that corrupt data.
 const ROT: &[Kind] = &[Kind::OstRots, Kind::OstLosesWrite, Kind::OstMisdirects];
 
-/// Kinds of runs with a short recovery window, besides.
+/// Additional kinds in runs with a short recovery window.
 const EVICTIONS: &[Kind] = &[Kind::MissedRecovery; 3];
 
-/// Kinds of runs with an MDT on two devices, besides.
+/// Additional kinds in runs with a mirrored MDT.
 const MIRROR: &[Kind] = &[
     Kind::CopyDies,
     Kind::CopyDies,
@@ -212,17 +212,17 @@ const MIRROR: &[Kind] = &[
     Kind::MdtPower,
 ];
 
-/// All kinds of runs whose MDT is kept once.
+/// All kinds of runs without a mirrored MDT.
 pub fn kinds() -> BTreeSet<Kind> {
     [USUAL, MEDIUM, ROT, EVICTIONS].concat().into_iter().collect()
 }
 
-/// Draws a fault that comes in every run.
+/// Draws one of the kinds that occur in every run.
 pub fn draw_usual(cluster: &Cluster) -> Kind {
     USUAL[cluster.sim.random_below(USUAL.len() as u64) as usize]
 }
 
-/// Draws a fault.
+/// Draws one of the kinds of this run.
 pub fn draw(cluster: &Cluster, setup: &Setup) -> Kind {
     let more = match cluster.options.mdt_mirror {
         true => MIRROR,
@@ -235,17 +235,17 @@ pub fn draw(cluster: &Cluster, setup: &Setup) -> Kind {
     USUAL.get(which).copied().unwrap_or_else(|| more[which - USUAL.len()])
 }
 
-/// A server's number: the MDT is 0.
+/// A random OST, as a server number: the MDT is server 0.
 pub fn random_ost(cluster: &Cluster) -> usize {
     1 + cluster.sim.random_below(u64::from(cluster.options.osts)) as usize
 }
 
-/// Any server.
+/// A random server.
 pub fn random_server(cluster: &Cluster) -> usize {
     cluster.sim.random_below(cluster.servers.len() as u64) as usize
 }
 
-/// Kills servers, waits a little, starts them again.
+/// Kills servers, by SIGKILL or power loss, waits a little and restarts them.
 pub async fn kill_and_boot(cluster: &Cluster, servers: Range<usize>, power: bool) {
     cluster.deaths.set(cluster.deaths.get() + 1);
     for server in &cluster.servers[servers.clone()] {
@@ -263,7 +263,7 @@ pub async fn kill_and_boot(cluster: &Cluster, servers: Range<usize>, power: bool
     }
 }
 
-/// Kills servers and starts them again; until they serve, and a little longer, a client hears nothing of them.
+/// Kills servers and restarts them. A client is cut off from them until they serve, and a little longer.
 pub async fn miss_recovery(cluster: &Cluster, client: NodeId, servers: Range<usize>) {
     let sim = &cluster.sim;
     let nodes = || cluster.servers[servers.clone()].iter().map(|server| server.node);
@@ -277,14 +277,14 @@ pub async fn miss_recovery(cluster: &Cluster, client: NodeId, servers: Range<usi
     nodes().for_each(|node| sim.heal(client, node));
 }
 
-/// A machine's clock is up to an hour earlier or later from now on; in every fourth case up to ten years.
+/// Moves a machine's clock by up to an hour, forward or back; in a quarter of the cases by up to ten years.
 pub fn clock_jump(cluster: &Cluster, node: NodeId) {
     let hours = if cluster.sim.chance(0.25) { 20 * 365 * 24 } else { 2 };
     let seconds = cluster.sim.random_below(hours * 3600) as i64 - hours as i64 * 1800;
     cluster.sim.clock_jump(node, seconds * 1_000_000_000);
 }
 
-/// Up to this many milliseconds.
+/// A random time below `most` milliseconds.
 pub fn random_ms(cluster: &Cluster, most: u64) -> Duration {
     Duration::from_micros(cluster.sim.random_below(most * 1000))
 }

@@ -1,8 +1,8 @@
-//! Whole clusters of the real servers and clients on simulated machines: workloads, faults, and an oracle that knows what
-//! was acknowledged and what was synced.
+//! Simulates whole clusters: the real servers and clients on simulated machines, with workloads, faults, and an oracle
+//! that knows what was acknowledged and what was synced.
 //!
 //! Invariant: the same seed gives the same trace and the same report.
-//! Invariant: every run has an oracle; what a program would have seen is compared, at once and after the end.
+//! Invariant: every run has an oracle. It checks what programs see, immediately and after the end.
 
 pub mod cluster;
 pub mod damage;

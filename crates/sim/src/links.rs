@@ -1,4 +1,4 @@
-//! Links that are worse than usual for a while.
+//! Links that degrade for a while.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::{
     faults::{random_ms, random_ost, random_server},
 };
 
-/// How a link is worse.
+/// How a link degrades.
 #[derive(Clone, Copy, Debug)]
 pub enum Worse {
-    /// Far away: 1 to 150 ms each way.
+    /// High latency: 1 to 150 ms each way.
     Far,
-    /// Frames are lost and sent again.
+    /// Frames are lost and retransmitted.
     Lossy,
-    /// Little passes: 50 kB to 5 MB a second.
+    /// Low bandwidth: 50 kB to 5 MB a second.
     Narrow,
 }
 
-/// Makes the link between two machines worse for up to three seconds.
+/// Degrades the link between two machines for up to three seconds.
 pub async fn worsen(cluster: &Cluster, (a, b): (NodeId, NodeId), how: Worse) {
     let sim = &cluster.sim;
     let link = match how {
@@ -37,12 +37,12 @@ pub async fn worsen(cluster: &Cluster, (a, b): (NodeId, NodeId), how: Worse) {
     sim.set_link(a, b, Link::default());
 }
 
-/// Which link: a server's to a client, or one between two servers.
+/// The ends of a link: a client and a server, or two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// The client at hand, and a server.
+    /// The chosen client, and a server.
     Client(usize),
-    /// The MDT and an OST: servers speak to each other only there.
+    /// The MDT and an OST: no other servers communicate.
     Servers(usize),
 }
 
@@ -56,7 +56,7 @@ impl Ends {
     pub fn at(self, server: usize) -> Self {
         match self {
             Self::Client(_) => Self::Client(server),
-            // One of the MDT's is at hand anyway.
+            // The MDT is an end of every such link.
             Self::Servers(ost) => Self::Servers(if server > 0 { server } else { ost }),
         }
     }

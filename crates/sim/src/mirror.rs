@@ -1,6 +1,6 @@
-//! An MDT on two devices of which one dies, rots, lags or cannot be read, and the operator who puts another in its place.
+//! A mirrored MDT: one copy dies, rots, lags or cannot be read, and the operator replaces it.
 //!
-//! What no mirror survives is not tried: while one copy may hold bytes that only it has right, the other one is left alone.
+//! What no mirror survives is not tried: while one copy may hold the only good bytes, the other one is left alone.
 
 use std::{cell::Cell, time::Duration};
 
@@ -21,7 +21,7 @@ const PARTS: [&str; 2] = ["data", "journal"];
 /// What has happened to the copies.
 #[derive(Default)]
 pub struct Copies {
-    /// Bytes of this one rotted, and may not have been mended yet.
+    /// The copy with rotten bytes that may not have been repaired yet.
     rotten: Cell<Option<usize>>,
 }
 
@@ -29,14 +29,14 @@ fn paths(copy: usize) -> [String; 2] {
     PARTS.map(|part| format!("{}/{part}", DIRS[copy]))
 }
 
-/// True if the MDT runs, and both copies hold everything.
+/// True if the MDT runs and both copies are in sync.
 fn in_sync(cluster: &Cluster) -> bool {
     let targets = cluster.targets.borrow();
     let Some(mdt) = targets.get(&0).filter(|_| cluster.sim.is_running(cluster.servers[0].node)) else { return false };
     mdt.state() != TargetState::Stopped && mdt.store().mirror().is_some_and(|mirror| !mirror.is_degraded())
 }
 
-/// True if the MDT knows that it has lost this copy of both parts: that is what makes the operator come.
+/// True if the MDT knows that it has lost this copy of both parts. Only then does the operator come.
 fn is_known_lost(cluster: &Cluster, copy: usize) -> bool {
     let targets = cluster.targets.borrow();
     let Some(mirror) = targets.get(&0).and_then(|mdt| mdt.store().mirror()) else { return false };
@@ -44,13 +44,13 @@ fn is_known_lost(cluster: &Cluster, copy: usize) -> bool {
 }
 
 impl Copies {
-    /// The copy that something may happen to now; by chance, or the one that is rotten.
+    /// The copy that a fault may hit now, if any: the rotten one, or a random one.
     fn victim(&self, cluster: &Cluster) -> Option<usize> {
         let chosen = self.rotten.get().unwrap_or(cluster.sim.random_below(2) as usize);
         (cluster.dead_copy.get().is_none() && in_sync(cluster)).then_some(chosen)
     }
 
-    /// Every request to a copy's disks fails from now on, until [`replace_dead`].
+    /// Every request to a copy's disks fails from now on, until [`Copies::replace_dead`].
     pub fn die(&self, cluster: &Cluster) {
         let Some(copy) = self.victim(cluster) else { return };
         cluster.dead_copy.set(Some(copy));
@@ -61,7 +61,7 @@ impl Copies {
         }
     }
 
-    /// The operator puts a blank disk in the place of the dead one; the server that runs fills it.
+    /// The operator replaces the dead disk by a blank one; the running server fills it.
     pub async fn replace_dead(&self, cluster: &Cluster) {
         let Some(copy) = cluster.dead_copy.get() else { return };
         let node = cluster.servers[0].node;
@@ -80,13 +80,13 @@ impl Copies {
                 cluster.dead_copy.set(None);
                 self.rotten.set(self.rotten.get().filter(|rotten| *rotten != copy));
             }
-            // The machine died meanwhile: the operator does it again.
+            // The machine died meanwhile: the operator tries again later.
             Err(_) if !cluster.sim.is_running(node) => {}
             Err(error) => cluster.troubles.borrow_mut().push(format!("a copy cannot be replaced: {error}")),
         }
     }
 
-    /// Some bytes of one copy flip, wherever something was written.
+    /// Flips some bits of one copy in places that have been written.
     pub fn rot(&self, cluster: &Cluster) {
         let Some(copy) = self.victim(cluster) else { return };
         self.rotten.set(Some(copy));
@@ -110,7 +110,7 @@ impl Copies {
         let Some(copy) = self.victim(cluster) else { return };
         let node = cluster.servers[0].node;
         let path = &paths(copy)[cluster.sim.random_below(2) as usize];
-        // Not the labels: a start without them is refused, as without the copy.
+        // Leave the labels readable: without them the MDT refuses to start, as it does without the copy.
         let bytes = cluster.sim.disk_image(node, path).bytes() - 8192;
         let start = cluster.sim.random_below(bytes);
         cluster.sim.disk_fault(node, path, Fault::ReadEio { range: start..(start + bytes / 8).min(bytes) });
@@ -118,7 +118,7 @@ impl Copies {
         cluster.sim.clear_disk_faults(node, path);
     }
 
-    /// A sync of one copy fails, if there is one within the next moment: never while the other one is dead.
+    /// A sync of one copy fails, if there is one soon. This never happens while the other copy is dead.
     pub async fn sync_fails(&self, cluster: &Cluster) {
         let Some(copy) = self.victim(cluster) else { return };
         let path = &paths(copy)[cluster.sim.random_below(2) as usize];
@@ -128,7 +128,7 @@ impl Copies {
         cluster.sim.clear_disk_faults(node, path);
     }
 
-    /// One copy is slow, or answers nothing for longer than is waited for it.
+    /// One copy is slow, or stuck for longer than the MDT waits for it.
     pub async fn lag(&self, cluster: &Cluster) {
         let Some(copy) = self.victim(cluster) else { return };
         let node = cluster.servers[0].node;
@@ -141,7 +141,7 @@ impl Copies {
         cluster.sim.disk_fault(node, path, Fault::Slow(1.0));
     }
 
-    /// Dead and rotten copies are replaced; waits until both hold everything.
+    /// Replaces dead and rotten copies and waits until both are in sync.
     pub async fn heal(&self, cluster: &Cluster) -> Result<(), String> {
         for _ in 0..1200 {
             if cluster.dead_copy.get().is_some() {
@@ -158,12 +158,12 @@ impl Copies {
     }
 }
 
-/// Disks of one copy, taken away.
+/// The disks of one copy.
 pub struct Away {
     disks: Vec<(String, DiskImage)>,
 }
 
-/// Leaves the MDT with the other copy alone; it must not run.
+/// Leaves the MDT with the other copy alone. The MDT must not be running.
 pub fn take_away(cluster: &Cluster, copy: usize) -> Away {
     let node = cluster.servers[0].node;
     let disks = paths(copy).map(|path| {
@@ -175,7 +175,7 @@ pub fn take_away(cluster: &Cluster, copy: usize) -> Away {
     Away { disks: disks.into() }
 }
 
-/// Brings both copies back as they were when the one was taken away.
+/// Restores both copies as they were when one was taken away.
 pub fn restore(cluster: &Cluster, away: Away, other: Away) {
     let node = cluster.servers[0].node;
     for (path, image) in away.disks.into_iter().chain(other.disks) {
@@ -184,7 +184,7 @@ pub fn restore(cluster: &Cluster, away: Away, other: Away) {
     cluster.dead_copy.set(None);
 }
 
-/// What a copy holds now.
+/// The current contents of a copy.
 pub fn look(cluster: &Cluster, copy: usize) -> Away {
     let node = cluster.servers[0].node;
     Away { disks: paths(copy).map(|path| (path.clone(), cluster.sim.disk_image(node, &path))).into() }

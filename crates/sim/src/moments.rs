@@ -1,4 +1,4 @@
-//! What servers and clients were in the middle of when a fault came: the report's other axis.
+//! What servers and clients were doing when a fault came: the second axis of the report.
 
 use std::collections::BTreeMap;
 
@@ -10,39 +10,39 @@ use crate::{
     faults::{Befalls, Kind},
 };
 
-/// A state of the protocol. Several can be true at one time.
+/// A state of the protocol. Several can hold at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
-    /// The server is not up: dead, or reading its journal.
+    /// The server is down: dead, or reading its journal.
     Starting,
-    /// It recovers, and clients replay.
+    /// The server recovers, and clients replay.
     Replaying,
-    /// It recovers, and clients reclaim handles, locks and leases.
+    /// The server recovers, and clients reclaim handles, locks and leases.
     Reclaiming,
-    /// It serves, and nothing is under way or uncommitted.
+    /// The server serves; nothing is in flight or uncommitted.
     Idle,
-    /// Requests are in execution, or their replies have not left.
+    /// Requests are executing, or their replies have not left.
     Executing,
-    /// Writes were answered, at level `memory`, that are not applied.
+    /// Writes at level `memory` were acknowledged and are not applied yet.
     Held,
-    /// Changes were applied that are not durable.
+    /// Changes are applied and not durable yet.
     Uncommitted,
     /// A group commits.
     Committing,
     /// A checkpoint is being written.
     Checkpointing,
-    /// It has stopped, as its device failed.
+    /// The server has stopped because its device failed.
     Stopped,
-    /// A client keeps what was acknowledged and is not committed.
+    /// A client pins acknowledged changes that are not committed.
     Pinned,
-    /// A client has answered changes of names that the MDT has not made yet.
+    /// A client has acknowledged directory operations that the MDT has not executed yet.
     Answered,
-    /// A client connects, or recovers with a target that was restarted.
+    /// A client connects, or recovers with a restarted target.
     Reconnecting,
 }
 
 impl Moment {
-    /// All, in the order of the report.
+    /// All states, in the order of the report.
     pub const ALL: [Moment; 13] = [
         Moment::Starting,
         Moment::Replaying,
@@ -60,7 +60,7 @@ impl Moment {
     ];
 }
 
-/// States that last so short that faults at random seldom meet them.
+/// States so short that random faults seldom meet them.
 pub const RARE: [Moment; 7] = [
     Moment::Starting,
     Moment::Reclaiming,
@@ -68,7 +68,7 @@ pub const RARE: [Moment; 7] = [
     Moment::Committing,
     Moment::Checkpointing,
     Moment::Answered,
-    // The MDT has none.
+    // Last, as the MDT never has it.
     Moment::Held,
 ];
 
@@ -79,22 +79,22 @@ impl Moment {
     }
 }
 
-/// True if a fault never comes at such a moment, and why.
+/// True if a fault of this kind can never meet this state.
 pub fn cannot_meet(kind: Kind, moment: Moment) -> bool {
     match moment {
-        // No server has a part in it.
+        // No server notices such a fault.
         _ if kind.befalls() == Befalls::Client => !moment.is_of_clients(),
-        // The MDT has none.
+        // The MDT is never in this state.
         Moment::Held => kind.befalls() == Befalls::Mdt,
-        // Devices that fail stop their target. While it has stopped only the usual faults come; and in runs on devices that
-        // lie, or with evictions, none fails.
+        // Device failures stop their target, and only the usual faults come while it is stopped. In runs with devices
+        // that corrupt data, or with evictions, no device fails.
         Moment::Stopped => kind.is_of_devices() || kind == Kind::MissedRecovery,
         _ => false,
     }
 }
 
-/// True if a fault meets such a moment too seldom to be counted on: it comes in a tenth of the runs, or the state lasts for less
-/// than a millisecond of a recovery.
+/// True if a fault meets this state too seldom to rely on: the fault occurs in a tenth of the runs, or the state lasts
+/// for less than a millisecond of a recovery.
 pub fn seldom_meets(kind: Kind, moment: Moment) -> bool {
     use Moment::{Answered, Checkpointing, Held, Reclaiming, Starting};
     let in_few_runs = kind.is_of_few_runs() && matches!(moment, Starting | Held | Checkpointing | Answered);
@@ -102,10 +102,10 @@ pub fn seldom_meets(kind: Kind, moment: Moment) -> bool {
     in_few_runs || is_device && moment == Reclaiming
 }
 
-/// How often each fault met each state.
+/// How often each kind of fault met each state.
 pub type Hits = BTreeMap<(Kind, Moment), u64>;
 
-/// The states of a server.
+/// The current states of a server.
 pub fn of_server(cluster: &Cluster, number: usize) -> Vec<Moment> {
     let targets = cluster.targets.borrow();
     let running = cluster.sim.is_running(cluster.servers[number].node);
@@ -131,18 +131,18 @@ fn of_serving(target: &Target) -> Vec<Moment> {
     if met.is_empty() { vec![Moment::Idle] } else { met }
 }
 
-/// The states of a client.
+/// The current states of a client.
 pub fn of_client(client: &Client) -> Vec<Moment> {
     let stats = client.stats();
     let all = [
         (stats.pinned_bytes > 0, Moment::Pinned),
-        (stats.names_under_way > 0, Moment::Answered),
+        (stats.delayed_entries > 0, Moment::Answered),
         (stats.reconnecting > 0, Moment::Reconnecting),
     ];
     all.into_iter().filter_map(|(is, moment)| is.then_some(moment)).collect()
 }
 
-/// A table for people: a line for each fault, a column for each state.
+/// A text table: one line per kind of fault, one column per state.
 pub fn table(hits: &Hits) -> String {
     let mut kinds: Vec<Kind> = hits.keys().map(|(kind, _)| *kind).collect();
     kinds.dedup();

@@ -1,4 +1,4 @@
-//! The runs on a data device, read as `docs/format.md` says: where bytes of files lie, and which of them still count.
+//! Reads the runs on a data device according to `docs/format.md`: where file bytes lie, and which of them are current.
 
 use std::ops::Range;
 
@@ -8,22 +8,22 @@ use forebay_proto::Uuid;
 
 const SECTOR: u64 = 4096;
 
-/// A run, and where on the device it begins.
+/// A run and its location on the device.
 pub struct PlacedRun {
-    /// First byte of its header.
+    /// Device offset of the header.
     pub at: u64,
-    /// Its header.
+    /// The decoded header.
     pub header: RunHeader,
 }
 
 impl PlacedRun {
-    /// Its bytes on the device.
+    /// The bytes it occupies on the device.
     pub fn range(&self) -> Range<u64> {
         self.at..self.at + self.header.total_bytes
     }
 }
 
-/// All runs of the slabs' present openings.
+/// All runs of the current epoch of each slab.
 pub fn scan(image: &DiskImage, target: Uuid, slab_bytes: u64) -> Vec<PlacedRun> {
     let slabs = (0..).map(|n| SECTOR + n * slab_bytes).take_while(|start| start + slab_bytes <= image.bytes());
     slabs.flat_map(|start| of_slab(image, target, start, slab_bytes)).collect()
@@ -53,7 +53,7 @@ fn of_slab(image: &DiskImage, target: Uuid, start: u64, slab_bytes: u64) -> Vec<
     runs
 }
 
-/// The header of the run that begins at byte `at`.
+/// The header of the run that begins at byte `at`, if there is one.
 pub fn header_at(image: &DiskImage, target: Uuid, at: u64) -> Option<RunHeader> {
     match run::peek(&image.read(at, SECTOR as usize), target) {
         Begin::Header(bytes) if at + bytes as u64 <= image.bytes() => run::decode(&image.read(at, bytes)).ok(),
@@ -61,7 +61,7 @@ pub fn header_at(image: &DiskImage, target: Uuid, at: u64) -> Option<RunHeader> 
     }
 }
 
-/// The run whose header, whole, is at the beginning of a write.
+/// The header of the run at the beginning of a write, if it is complete.
 pub fn written(bytes: &[u8], target: Uuid) -> Option<RunHeader> {
     match run::peek(bytes, target) {
         Begin::Header(length) => run::decode(bytes.get(..length)?).ok(),
@@ -69,12 +69,12 @@ pub fn written(bytes: &[u8], target: Uuid) -> Option<RunHeader> {
     }
 }
 
-/// True if it holds bytes of files and nothing that a target needs to serve.
+/// True if the run holds file bytes and nothing that a target needs to serve.
 pub fn is_of_files(run: &RunHeader) -> bool {
     !run.fragments.is_empty() && run.fragments.iter().all(|fragment| fragment.kind == FragmentKind::Data)
 }
 
-/// True if byte `offset` of the object is what this fragment says: nothing newer was written, cut or destroyed there.
+/// True if this fragment has the current byte at `offset`: no newer write, truncate or destroy covers it.
 pub fn counts(runs: &[PlacedRun], fragment: &Fragment, offset: u64) -> bool {
     let covers = |other: &Fragment| other.offset <= offset && offset - other.offset < other.length;
     let others = runs.iter().flat_map(|run| &run.header.fragments);

@@ -1,4 +1,4 @@
-//! How the disks of a run are: usual, failing, or too small.
+//! The disks of a run: normal, failing, or too small.
 
 use std::time::Duration;
 
@@ -12,36 +12,36 @@ use crate::{
     stop::Excuses,
 };
 
-/// See [`slow_down`].
+/// Write latency of the devices in [`slow_down`].
 const SLOW_WRITE: Duration = Duration::from_millis(15);
 
-/// As `forebay up` has it, for all clients are there at once or never.
+/// As in `forebay up`: either all clients are there at once, or none will come.
 const SHORT_WINDOW: Duration = Duration::from_secs(2);
 
-/// Slabs of an OST that is too small.
+/// Number of slabs of an OST that is too small.
 const SMALL_OST_SLABS: u64 = 22;
 
-/// Drawn from the seed.
+/// The properties of a run, drawn from the seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
-    /// Disks fail.
+    /// Devices fail.
     pub failing: bool,
-    /// Bytes of files rot where they lie on OSTs, writes are lost, or go elsewhere.
+    /// File bytes on OSTs rot, and writes are lost or misdirected.
     pub rotting: bool,
-    /// Targets wait so short after a restart that a client may miss it.
+    /// The recovery window is so short that a client may miss it.
     pub evicting: bool,
     /// OSTs are too small for their files.
     pub small_osts: bool,
     /// The MDT is too small for its attributes.
     pub small_mdt: bool,
-    /// Journals are as small as will do.
+    /// Journals have the smallest size that works.
     pub small_journals: bool,
-    /// The data of OSTs is on devices that take their time: much is under way when something happens.
+    /// The OSTs' data devices are slow, so that much is in flight when a fault comes.
     pub slow_osts: bool,
 }
 
 impl Setup {
-    /// Of a run.
+    /// Draws the setup of a run.
     pub fn draw(sim: &Sim, small_metadata: bool) -> Self {
         let failing = sim.chance(0.3);
         let small = !failing && sim.chance(0.5);
@@ -53,17 +53,17 @@ impl Setup {
         Self { failing, rotting, evicting, small_osts, small_mdt, small_journals, slow_osts: sim.chance(0.3) }
     }
 
-    /// What servers may answer.
+    /// The errors that servers may return.
     pub fn excuses(&self) -> Excuses {
         Excuses { eio: self.failing, evicted: self.evicting, full: self.small_osts || self.small_mdt }
     }
 
-    /// Clients keep nothing back: what was acknowledged is with the servers, whoever dies.
+    /// True if clients buffer no writes: then the servers have everything that was acknowledged, whichever client dies.
     pub fn writes_through(&self, sim: &Sim) -> bool {
         self.failing || self.small_osts || self.small_mdt || self.small_journals || sim.seed().is_multiple_of(3)
     }
 
-    /// The cluster.
+    /// The options of the cluster.
     pub fn options(&self, sim: &Sim) -> ClusterOptions {
         let mut options = ClusterOptions::default();
         if self.writes_through(sim) {
@@ -88,7 +88,7 @@ impl Setup {
     }
 }
 
-/// Has the OSTs' data on devices that take as long for a write as a disk that has to seek.
+/// Makes a write to an OST's data device take as long as on a disk that has to seek.
 pub fn slow_down(cluster: &Cluster) {
     let model = DiskModel { latency_write: SLOW_WRITE, ..DiskModel::default() };
     for server in cluster.servers.iter().filter(|server| server.target.kind == TargetKind::Ost) {
@@ -96,7 +96,7 @@ pub fn slow_down(cluster: &Cluster) {
     }
 }
 
-/// The commit level of a client.
+/// Draws the commit level of a client.
 pub fn draw_level(sim: &Sim) -> CommitLevel {
     match sim.random_below(4) {
         0 => CommitLevel::Commit,

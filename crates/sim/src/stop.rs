@@ -1,25 +1,25 @@
-//! Why an operation went no further: its answer was wrong, or an honest one of a disk that fails or is full.
+//! Why an operation stopped: its answer was wrong, or it got a legitimate error from a failing or full disk.
 
 use std::fmt;
 
 use forebay_client::{Client, ClientError};
 use forebay_proto::Errno;
 
-/// Why an operation went no further.
+/// Why an operation stopped.
 #[derive(Debug)]
 pub enum Stop {
-    /// A disk fails or is full in this run, and said so: nothing was changed, nothing was learnt.
+    /// A disk fails or is full in this run, and the call returned its error. It changed nothing and showed nothing.
     Excused,
-    /// A call failed; in words.
+    /// A call failed; the text says how.
     Failed(Errno, String),
-    /// There are other names than were promised; in words.
+    /// The names are not as promised; the text says how.
     Names(String),
-    /// It is not what was promised; in words.
+    /// Something else is not as promised; the text says how.
     Wrong(String),
 }
 
 impl Stop {
-    /// With where it happened.
+    /// Adds where it happened.
     pub fn at(self, place: &str) -> Self {
         match self {
             Self::Excused => Self::Excused,
@@ -29,8 +29,8 @@ impl Stop {
         }
     }
 
-    /// True if a client that its targets gave up is told so by this: by an error of its files. Changes of names that it had
-    /// answered before it asked the MDT are not there then, as with P3.
+    /// True if this tells an evicted client of the eviction: by an error on its files, or by names that are missing.
+    /// The client may have lost delayed directory operations, as under P3.
     pub fn tells_eviction(&self, client: &Client) -> bool {
         let stats = client.stats();
         match self {
@@ -56,25 +56,25 @@ impl From<String> for Stop {
     }
 }
 
-/// What servers may answer in a run, as its disks are.
+/// The errors that servers may return in this run, given its disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Excuses {
     /// Disks fail: EIO.
     pub eio: bool,
-    /// Clients may be given up by their targets, and lose then what these did not commit.
+    /// Targets may evict clients, which lose uncommitted changes.
     pub evicted: bool,
-    /// No room, or no OST to be asked for it: ENOSPC.
+    /// Too little space, or no OST to ask for it: ENOSPC.
     pub full: bool,
 }
 
 impl Excuses {
-    /// True for an error that is no fault of the servers.
+    /// True for an error that is not the servers' fault.
     pub fn cover(self, error: &ClientError) -> bool {
         self.eio && error.errno == Errno::EIO || self.full && error.errno == Errno::ENOSPC
     }
 }
 
-/// Judges an error of a call that changes nothing, for which no room is needed.
+/// Judges an error of a call that changes nothing and needs no space.
 pub fn judge(what: &str, error: &ClientError, excuses: Excuses) -> Stop {
     if (Excuses { full: false, ..excuses }).cover(error) {
         Stop::Excused

@@ -15,11 +15,11 @@ use crate::{
 const TYPE: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
-/// How closely the bytes that cannot be read are looked for.
+/// Granularity of the search for unreadable bytes.
 const PIECE: u64 = 4096;
 
-/// Walks a worker's directory. `loose`: client and server died together, so anything since the last sync will do.
-/// Who met an EIO that is excused may look again.
+/// Walks a worker's directory. With `loose` any state since the last sync is accepted, as client and server died
+/// together. After an excused EIO the caller may verify again.
 pub async fn verify(client: &Client, worker: &Shared, loose: bool, excuses: Excuses) -> Result<(), Stop> {
     let home = worker.borrow().home.clone();
     let exists = client.lookup(&caller(), Fid::ROOT, home.as_bytes()).await;
@@ -129,7 +129,7 @@ async fn check_file(
 /// A part of a file.
 enum Part {
     There(Bytes),
-    /// So many bytes that were damaged cannot be read.
+    /// This many damaged bytes cannot be read.
     Damaged(u64),
 }
 
@@ -142,7 +142,7 @@ impl Part {
     }
 }
 
-/// All of a file but what is damaged, as close to that as [`PIECE`].
+/// Reads all of a file except for what is damaged, to within [`PIECE`] bytes.
 async fn read_what_is_there(
     client: &Client,
     worker: &Shared,
@@ -172,7 +172,7 @@ async fn read_what_is_there(
     Ok(parts)
 }
 
-/// The model's number of an inode. One that nobody was told of was made by a create that was never answered.
+/// The model's number of an inode. An unknown inode was made by a create that was never answered.
 fn identify(worker: &Shared, path: &str, fid: Fid) -> u64 {
     let mut worker = worker.borrow_mut();
     if let Some(id) = worker.fids.get(&fid) {

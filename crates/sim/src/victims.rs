@@ -1,4 +1,5 @@
-//! Whom a fault befalls. Chosen before it comes, so that what it met can be noted of its victims alone.
+//! The victims of a fault. They are drawn before the fault comes, so that the states it meets are recorded for them
+//! alone.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use crate::{
     links::Ends,
 };
 
-/// Whom a fault befalls, as far as its kind leaves a choice. Servers by their number: the MDT is 0.
+/// The victims of a fault, as far as its kind leaves a choice. Servers are given by number: the MDT is server 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victims {
     /// An OST.
@@ -19,12 +20,12 @@ pub struct Victims {
     pub client: usize,
     /// A link.
     pub link: Ends,
-    /// Servers that die with the client: the MDT, an OST, or all.
+    /// The servers that die with the client: the MDT, an OST, or all.
     pub with_client: Range<usize>,
 }
 
 impl Victims {
-    /// Draws them.
+    /// Draws victims at random.
     pub fn draw(cluster: &Cluster, clients: usize) -> Self {
         let (ost, any) = (random_ost(cluster), random_server(cluster));
         let client = cluster.sim.random_below(clients as u64) as usize;
@@ -36,7 +37,7 @@ impl Victims {
         Self { ost, any, client, link: Ends::draw(cluster), with_client }
     }
 
-    /// Servers that a kind of fault could befall.
+    /// The servers that a fault of this kind could hit.
     pub fn candidates(kind: Kind, cluster: &Cluster) -> Range<usize> {
         match kind.befalls() {
             Befalls::Ost => 1..cluster.servers.len(),
@@ -46,7 +47,7 @@ impl Victims {
         }
     }
 
-    /// This server shall be among them.
+    /// Makes this server a victim.
     pub fn include(&mut self, server: usize) {
         self.any = server;
         self.ost = if server > 0 { server } else { self.ost };
@@ -56,7 +57,7 @@ impl Victims {
         }
     }
 
-    /// The servers that a fault of this kind befalls.
+    /// The servers that a fault of this kind hits.
     pub fn servers(&self, kind: Kind, cluster: &Cluster) -> Vec<usize> {
         match kind.befalls() {
             Befalls::Ost => vec![self.ost],
@@ -69,7 +70,7 @@ impl Victims {
         }
     }
 
-    /// True if this client has a part in it, or may notice.
+    /// True if the fault hits this client, or the client may notice it.
     pub fn concern_client(&self, kind: Kind, client: usize) -> bool {
         let of_one = kind.is_of_one_client() || kind.befalls() == Befalls::Link && matches!(self.link, Ends::Client(_));
         !of_one || client == self.client

@@ -1,6 +1,7 @@
-//! One worker: random operations in a directory of its own, each compared with the model as a program would see it.
+//! One worker: random operations in its own directory. Each result is compared with the model of what a program should
+//! see.
 //!
-//! A worker does one operation at a time, so its model is exact. Others may look at its files ([`Worker::peek`]).
+//! A worker runs one operation at a time, so its model is exact. Other workers may read its files (`peek`).
 
 mod attributes;
 mod data;
@@ -22,72 +23,73 @@ use crate::{
 
 pub use self::attributes::attribute_of;
 
-/// Longest file of the workload.
+/// Largest file of the workload.
 const FILE_BYTES: u64 = 700 << 10;
-/// Whoever met an EIO while starting tries again after this long.
+/// Pause before a retry after EIO at the start.
 pub const LATER: Duration = Duration::from_millis(200);
-/// Within this time clients that were told of a loss begin anew.
+/// Clients that were told of a loss are replaced within this time.
 const BEGIN_ANEW_TERM: Duration = Duration::from_secs(20);
-/// Longest pause of a program between two operations, in microseconds: so that they last as long as several faults.
+/// Longest pause of a worker between two operations, in microseconds. With the pauses a run lasts as long as several
+/// faults.
 const THINK_US: u64 = 12_000;
-/// Most names of a worker.
+/// Most names per worker.
 const NAMES: usize = 24;
 
-/// Who all workers are.
+/// The identity of all workers.
 pub fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// What a worker knows; outlives its client's crash.
+/// What a worker knows. It outlives a crash of the worker's client.
 pub struct Worker {
-    /// Its directory's name in the root.
+    /// Name of its directory in the root.
     pub home: String,
     /// Operations that completed.
     pub completed: u64,
-    /// Operations refused for want of space.
+    /// Operations refused with ENOSPC.
     pub refused: u64,
-    /// Operations answered with EIO.
+    /// Operations that returned EIO.
     pub failed: u64,
     /// Its names.
     pub names: Names,
     /// Its files' bytes.
     pub files: BTreeMap<NodeId, FileModel>,
-    /// Which inode is which.
+    /// The model's number of each inode.
     pub fids: BTreeMap<Fid, NodeId>,
-    /// Raised before and after each change, so that others notice one.
+    /// Raised before and after each change, so that other workers notice changes.
     pub version: u64,
-    /// Its client died, and nobody has looked yet at what is left: others cannot tell what to expect.
+    /// The client died, and its files have not been verified since. Other workers cannot tell what to expect.
     pub in_doubt: bool,
-    /// After the client's death: names and files as they may be if servers died after it.
+    /// After the client's death: the names and files to expect if servers died after it.
     loose: Option<(Names, BTreeMap<NodeId, FileModel>)>,
-    /// The change that was sent and not yet answered.
+    /// The change that is in flight.
     pub pending: Option<Pending>,
-    /// What another has seen that is not as it should be, in a run in which clients are evicted: its own client must be told.
+    /// A difference that another worker saw in a run with evictions. This worker's client must be told of a loss.
     pub suspicion: Option<String>,
-    /// What was damaged on the disks, of all files.
+    /// The damage on the disks, of all files.
     pub damage: Damage,
     dice: Dice,
     next: u64,
 }
 
-/// A change under way, for the case that the client dies before the answer.
+/// A change in flight, in case the client dies before the reply.
 #[derive(Clone, Debug)]
 pub enum Pending {
-    /// Names as they will be.
+    /// The names after the change.
     Names(BTreeMap<String, Node>),
     /// A write.
     Write { file: NodeId, offset: u64, length: u64, tag: u64 },
     /// A truncate.
     Truncate { file: NodeId, size: u64 },
-    /// A hole.
+    /// A hole punch.
     Punch { file: NodeId, offset: u64, length: u64 },
 }
 
-/// A worker and what runs it.
+/// A worker, shared with the tasks that run it.
 pub type Shared = Rc<RefCell<Worker>>;
 
 impl Worker {
-    /// A worker with an empty directory to be made.
+    /// A worker whose directory does not exist yet.
     pub fn new(home: String, seed: u64, damage: &Damage) -> Shared {
         let files = BTreeMap::new();
         Rc::new(RefCell::new(Self {
@@ -109,15 +111,16 @@ impl Worker {
         }))
     }
 
-    /// The client died. `servers_have_all`: all servers live and have recovered, so what was acknowledged is with them; it
-    /// stays there unless one of them dies before it has committed it (see [`Worker::look_loosely`]). Unless it
-    /// `writes_through`, of what it wrote since the last sync some may have been kept back by it; as many changes of names as
-    /// were `answered` by it before the MDT was asked may not have been made.
+    /// Updates the model after the client's death. `servers_have_all`: all servers are up and have recovered, so they
+    /// have all acknowledged changes and keep them, unless one dies before it commits (see [`Worker::look_loosely`]).
+    ///
+    /// Two kinds of acknowledged changes may still be missing. Unless the client `writes_through`, it may have buffered
+    /// writes since the last sync. And the last `answered` changes of names were delayed, so the MDT may not have them.
     pub fn client_died(&mut self, servers_have_all: bool, writes_through: bool, answered: usize) {
         self.version += 1;
         self.suspicion = None;
         let strict = !std::mem::replace(&mut self.in_doubt, true) && servers_have_all;
-        // It died again before anybody had looked: whatever happened in between counts too.
+        // The client died again before its files were verified: everything since the first death counts too.
         self.look_loosely();
         let (before, pending) = ((self.names.clone(), self.files.clone()), self.pending.clone());
         self.settle_pending();
@@ -135,27 +138,27 @@ impl Worker {
         self.settle_pending();
     }
 
-    /// A server died after the client, maybe before it had committed everything: what was not synced may be lost. False if
-    /// that was counted with before.
+    /// A server died after the client, perhaps before it committed everything, so unsynced changes may be lost. False
+    /// if the model already allows for that.
     pub fn look_loosely(&mut self) -> bool {
         let Some((names, files)) = self.loose.take() else { return false };
         (self.names, self.files) = (names, files);
         true
     }
 
-    /// Somebody has looked at what is left.
+    /// The files have been verified.
     pub fn seen(&mut self) {
         self.in_doubt = false;
         self.loose = None;
     }
 
-    /// What was under way may or may not have happened.
+    /// The change in flight may or may not have been executed.
     fn settle_pending(&mut self) {
         match self.pending.take() {
             None => {}
             Some(Pending::Names(after)) => self.names.maybe(|names| *names = after),
             Some(Pending::Write { file, offset, length, tag }) => self.file(file).maybe_write(offset, length, tag),
-            // Done or not: what was before stays possible through the history.
+            // Executed or not: the earlier state stays possible through the history.
             Some(Pending::Truncate { file, size }) => self.file(file).truncate(size),
             Some(Pending::Punch { file, offset, length }) => self.file(file).punch(offset, length),
         }
@@ -179,7 +182,7 @@ impl Worker {
     }
 }
 
-/// A worker's directory in the root.
+/// Finds or makes a worker's directory in the root.
 async fn find_or_make(client: &Client, name: &str, excuses: Excuses) -> Result<Fid, Stop> {
     let made = match client.mkdir(&caller(), Fid::ROOT, name.as_bytes(), 0o755).await {
         Err(e) if e.errno == Errno::EEXIST => client.lookup(&caller(), Fid::ROOT, name.as_bytes()).await,
@@ -199,13 +202,13 @@ pub struct Runner {
     me: Shared,
     home: Fid,
     dice: Dice,
-    /// Files open across operations, some of them without a name.
+    /// Files kept open across operations; some have lost their names.
     open: Vec<(OpenFile, NodeId)>,
-    /// What servers may answer.
+    /// The errors that servers may return.
     excuses: Excuses,
-    /// Sessions of its client that had ended when it last asked what was lost.
+    /// The evictions of its client at the last time the worker asked for losses.
     evictions: u64,
-    /// Attributes are long: the MDT is small.
+    /// Attributes are long, as the MDT is small.
     fills_mdt: bool,
 }
 
@@ -232,7 +235,7 @@ impl Runner {
         Ok(Self { env, client, me, home, dice, open, excuses, evictions: 0, fills_mdt })
     }
 
-    /// One random operation. Errors: what differs from the model.
+    /// Runs one random operation. Errors: a difference from the model.
     pub async fn step(&mut self, others: &[Shared]) -> Outcome {
         self.env.sleep(Duration::from_micros(self.dice.below(THINK_US))).await;
         self.ask_what_is_lost().await?;
@@ -265,7 +268,7 @@ impl Runner {
         match outcome {
             Ok(()) => {}
             Err(Stop::Excused) => me.failed += 1,
-            // What was under way stays so: it may have happened.
+            // The change stays pending: it may have been executed.
             Err(stop) => return Err(stop.at(&format!("{} operation {} (kind {what})", me.home, me.completed))),
         }
         me.pending = None;
@@ -273,8 +276,8 @@ impl Runner {
         Ok(())
     }
 
-    /// After an eviction, before anything is built upon what may be gone: fsync tells, other calls need not. Of two workers one
-    /// is told; the other waits until both begin anew.
+    /// After an eviction, asks for losses before building on files that may be gone: fsync reports a loss, other calls
+    /// need not. Of two workers only one gets the error; the other waits here until the client is replaced.
     async fn ask_what_is_lost(&mut self) -> Outcome {
         let evictions = self.client.stats().evictions;
         if !self.excuses.evicted || evictions == self.evictions {
@@ -286,13 +289,13 @@ impl Runner {
         Ok(())
     }
 
-    /// A line of the trace: what is about to be done.
+    /// Writes the next operation to the trace.
     fn say(&self, what: &str) {
         let me = self.me.borrow();
         self.env.log(&format!("{} operation {}: {what}", me.home, me.completed));
     }
 
-    /// Closes what is open.
+    /// Closes all open files.
     pub async fn finish(mut self) -> Outcome {
         for (file, _) in std::mem::take(&mut self.open) {
             let closed = self.client.close(file).await;
@@ -301,7 +304,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Turns errors that an honest file system may give here into "nothing happened".
+    /// Turns an error that is legitimate in this run into `None`: nothing happened.
     fn allow<T>(&self, result: Result<T, ClientError>) -> Result<Option<T>, Stop> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -317,7 +320,7 @@ impl Runner {
         }
     }
 
-    /// As [`Runner::allow`], of a read of these bytes of a file: of damaged ones EIO is the right answer.
+    /// Like [`Runner::allow`], for a read of these bytes of a file: EIO is right for damaged ones.
     fn allow_read<T>(
         &self,
         result: Result<T, ClientError>,
@@ -335,7 +338,7 @@ impl Runner {
         }
     }
 
-    /// A change of names: announced, sent, then entered in the model.
+    /// Changes names: records the change as pending, sends the request, then enters it in the model.
     async fn change_names<T>(
         &mut self,
         change: impl Fn(&mut BTreeMap<String, Node>),
@@ -357,7 +360,7 @@ impl Runner {
         Ok(answer)
     }
 
-    /// As [`Runner::change_names`] of what makes room: it works on a full MDT.
+    /// Like [`Runner::change_names`], for a change that frees space and so must work on a full MDT.
     async fn delete_names<T>(
         &mut self,
         change: impl Fn(&mut BTreeMap<String, Node>),
@@ -370,7 +373,7 @@ impl Runner {
         answer
     }
 
-    /// The directory and last component of a path.
+    /// The parent directory and the last component of a path.
     async fn parent<'p>(&self, path: &'p str) -> Result<(Fid, &'p str), Stop> {
         let mut dir = self.home;
         let mut rest = path;
@@ -386,7 +389,7 @@ impl Runner {
         let (dir, name) = self.parent(path).await?;
         let attr = self.client.lookup(&caller(), dir, name.as_bytes()).await;
         let fid = attr.map_err(|e| judge(&format!("lookup {path}"), &e, self.excuses))?.fid;
-        // Where it waited through an eviction, the name may be that of another file again.
+        // If the call waited through an eviction, the name may refer to another file again.
         self.ask_what_is_lost().await?;
         Ok(fid)
     }
@@ -403,7 +406,7 @@ impl Runner {
         if dir.is_empty() { name } else { format!("{dir}/{name}") }
     }
 
-    /// A file with a name, or one that is open.
+    /// A random file, by a name or one that is open.
     fn random_file(&mut self) -> Option<(String, NodeId)> {
         let me = self.me.borrow();
         let files: Vec<(String, NodeId)> = me
@@ -416,7 +419,7 @@ impl Runner {
         self.dice.pick(&files).cloned()
     }
 
-    /// An open file to work on: one kept open, or opened for this operation.
+    /// An open file to work on: one that is kept open, or one opened for this operation.
     async fn open_some(&mut self) -> Result<Option<(OpenFile, NodeId, bool)>, Stop> {
         if !self.open.is_empty() && self.dice.below(2) == 0 {
             let which = self.dice.below(self.open.len() as u64) as usize;
@@ -453,7 +456,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Keeps a file open across operations, or closes one: so that some lose their name while open.
+    /// Keeps a file open across operations, or closes one. So some files lose their names while open.
     async fn keep_open(&mut self) -> Outcome {
         if self.open.len() >= 3 {
             let (file, _) = self.open.remove(0);
@@ -468,7 +471,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Looks at another worker's file; if that worker changed nothing meanwhile, it must be as its model says.
+    /// Reads another worker's file. If that worker changed nothing meanwhile, the file must match its model.
     async fn peek(&mut self, others: &[Shared]) -> Outcome {
         let Some(other) = self.dice.pick(others).cloned() else { return Ok(()) };
         let roll = self.dice.roll();
@@ -518,7 +521,7 @@ impl Runner {
         Ok(())
     }
 
-    /// True if a part of a file may be damaged.
+    /// True if any part of a file may be damaged.
     async fn is_damaged(&self, path: &str) -> Result<bool, Stop> {
         let Ok(file) = self.client.open_path(&caller(), path, OpenMode::READ).await else { return Ok(false) };
         let is_damaged = self.me.borrow().damage.touches(&file.layout(), file.fid(), 0..u64::MAX);

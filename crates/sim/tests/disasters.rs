@@ -1,4 +1,4 @@
-//! Whole clusters under seeded disasters, with a model as oracle.
+//! Simulated clusters under seeded faults, with a model as oracle.
 
 #![allow(clippy::disallowed_methods)] // two threads, one world each: the world itself knows no thread
 
@@ -19,17 +19,18 @@ use forebay_sim::{
     run_seed,
 };
 
-/// As of the program itself: a fifth of a seed's time was the system's allocator.
+/// The allocator of the real program. The system's allocator took a fifth of a seed's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
+/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs others.
 const SEEDS: std::ops::Range<u64> = 0..500;
 
-/// In so many seeds every fault meets every state so often, but for pairs that `moments` says are impossible or rare.
+/// In this many seeds every fault meets every state at least `MANY_HITS` times, except for pairs that `moments` calls
+/// impossible or rare.
 const MANY_SEEDS: usize = 20_000;
 const MANY_HITS: u64 = 50;
-/// Each kind of damage is met at least once in so many seeds.
+/// Each kind of damage occurs at least once in this many seeds.
 const SEEDS_PER_DAMAGE: u64 = 40;
 
 fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
@@ -40,7 +41,8 @@ fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(default)
 }
 
-/// Runs seeds on two threads, each the next one that nobody has begun; the first failure is told at once and ends both.
+/// Runs seeds on two threads; each takes the next seed that is not started yet. The first failure is printed at once
+/// and ends both.
 fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<Report>, String> {
     let (next, end) = (Arc::new(AtomicU64::new(seeds.start)), seeds.end);
     let thread = || {
@@ -70,7 +72,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<Report>, String> {
     Ok(reports)
 }
 
-/// Where it goes, by a failure or a panic, no other seed is begun.
+/// When this is dropped, by a failure or a panic, no other seed is started.
 struct Stop<'a>(&'a AtomicU64, u64);
 
 impl Drop for Stop<'_> {
@@ -80,6 +82,9 @@ impl Drop for Stop<'_> {
 }
 
 /// kill, cut, power off | everything acknowledged is there, everything completes
+///
+/// Each seed runs workers on several clients while servers, clients, links and disks fail. Every result must match the
+/// model of what was acknowledged and synced, and after the last fault all operations must complete.
 #[test]
 fn seeds_of_disasters_lose_nothing_and_complete() {
     let reports = run_all(wanted(SEEDS)).unwrap_or_else(|e| panic!("{e}"));
@@ -135,13 +140,13 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// `FOREBAY_SEED=N cargo test --release -p forebay-sim -- one_seed --nocapture` repeats a seed with its trace.
+/// `cargo run --release -p xtask -- seed N --trace` repeats a seed with its trace.
 #[test]
 fn one_seed() {
     let seed = env::var("FOREBAY_SEED").ok().and_then(|text| text.parse().ok());
     let mirror = env::var("FOREBAY_MIRROR").is_ok();
     let (operations, faults) = if mirror { (1200, 12) } else { (2000, 5) };
-    let trace = seed.is_some();
+    let trace = env::var_os("FOREBAY_TRACE").is_some();
     let options = DisasterOptions { operations, faults, mirror, trace, ..DisasterOptions::default() };
     let report = run_seed(seed.unwrap_or(42), &options).unwrap_or_else(|e| panic!("{e}"));
     println!("{report:#?}");

@@ -1,4 +1,5 @@
-//! Histories of several clients on the same names, bytes and locks, under seeds, with crashes: all of them can be explained.
+//! Histories of several clients that use the same names, bytes and locks, with crashes, drawn from seeds. Some order
+//! explains each.
 
 #![allow(clippy::disallowed_methods)] // two threads, one world each: the world itself knows no thread
 
@@ -11,7 +12,7 @@ use std::{
 use forebay_history::Summary;
 use forebay_sim::{HistoryOptions, HistoryReport, run_history};
 
-/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others.
+/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs others.
 const SEEDS: std::ops::Range<u64> = 0..300;
 
 fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
@@ -22,7 +23,8 @@ fn wanted(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     env::var("FOREBAY_SEEDS").ok().and_then(parse).unwrap_or(default)
 }
 
-/// Runs seeds on two threads, each the next one that nobody has begun; the first failure is told at once and ends both (a panic its own).
+/// Runs seeds on two threads; each takes the next seed that is not started yet. The first failure is printed at once
+/// and ends both. A panic ends only its own thread.
 fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<HistoryReport>, String> {
     let next = AtomicU64::new(seeds.start);
     let one = || {
@@ -53,6 +55,9 @@ fn run_all(seeds: std::ops::Range<u64>) -> Result<Vec<HistoryReport>, String> {
 }
 
 /// kill, cut, power off, evict | no stale read, no lost append, one winner for every lock and name
+///
+/// Each seed runs workers on several clients while servers and clients fail. Some order of the operations must explain
+/// every answer.
 #[test]
 fn every_answer_of_every_client_can_be_explained() {
     let reports = run_all(wanted(SEEDS)).unwrap_or_else(|e| panic!("{e}"));
@@ -68,7 +73,7 @@ fn every_answer_of_every_client_can_be_explained() {
         assert!(report.faults.values().sum::<u64>() >= 5, "seed {} met too few faults", report.seed);
         assert!(lost >= 100 && beside >= 100, "seed {}: too little contention: {}", report.seed, report.summary);
     }
-    // A quarter of the seeds keep nothing back.
+    // A quarter of the seeds buffer no writes.
     assert!(shares >= reports.len() as u64, "{shares} shares in {} seeds", reports.len());
     println!("{} seeds: {summary}; {shares} shares; faults {faults:?}", reports.len());
 }
@@ -83,11 +88,11 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// `FOREBAY_SEED=N cargo test --release -p forebay-sim -- one_history --nocapture` repeats a seed with its trace.
+/// `cargo run --release -p xtask -- seed N --of histories --trace` repeats a seed with its trace.
 #[test]
 fn one_history() {
-    let seed = env::var("FOREBAY_SEED").ok().and_then(|text| text.parse().ok());
-    let (trace, seed) = (seed.is_some(), seed.unwrap_or(42));
+    let seed = env::var("FOREBAY_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(42);
+    let trace = env::var_os("FOREBAY_TRACE").is_some();
     let options = HistoryOptions { trace, ..HistoryOptions::of_seed(seed) };
     let report = run_history(seed, &options).unwrap_or_else(|e| panic!("{e}"));
     println!("{report:#?}");

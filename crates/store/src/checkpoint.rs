@@ -1,7 +1,8 @@
 //! Checkpoints: the table's changed pages go to slabs, then an anchor names the new root and where redo starts.
 //!
-//! Begun by a commit (see `commit`), written in small steps while operations go on, named by the anchor only when the
-//! group it was begun with is durable and the pages are flushed. Places that the anchor no longer names become free then.
+//! A commit begins a checkpoint (see `commit`). The checkpoint is written in small steps while operations continue. The
+//! anchor names it only when the group that it began with is durable and the pages are flushed. Locations that the
+//! anchor no longer names become free then.
 //!
 //! Source: [ARIES]-like fuzzy checkpoints. Differs: the snapshot is exact, by copying pages before they change.
 
@@ -54,7 +55,7 @@ impl Core {
 
     fn want_checkpoint(&self) -> u64 {
         let mut counts = self.checkpoints.get();
-        // One that has begun does not hold what was applied since.
+        // A checkpoint that has begun does not contain what was applied since.
         counts.wanted = counts.wanted.max(counts.begun + 1);
         self.checkpoints.set(counts);
         counts.wanted
@@ -63,7 +64,7 @@ impl Core {
     fn checkpoint_due(&self) -> bool {
         let counts = self.checkpoints.get();
         let dirty = self.table.borrow().dirty_bytes() as u64;
-        // After a crash, slabs opened since the checkpoint count as full until the cleaner has looked at each: they must
+        // After a crash, slabs opened since the checkpoint count as full until the cleaner has examined each. They must
         // stay few, or a start finds no slab to write to.
         let opened = self.alloc.borrow().opened_after(self.checkpoint_epoch.get());
         counts.wanted > counts.finished
@@ -73,11 +74,12 @@ impl Core {
             || opened > self.geometry.slab_count as usize / limits::OPENED_SINCE_CHECKPOINT
     }
 
-    /// True if few slabs would be free after a crash and more are free now: a checkpoint makes them sure.
+    /// True if few slabs would be free after a crash, and more are free now: a checkpoint makes those free after a
+    /// crash, too.
     pub(crate) fn checkpoint_makes_sure(&self) -> bool {
         let alloc = self.alloc.borrow();
         let (free, sure) = (alloc.free_count(), alloc.sure_free_count());
-        sure < free && sure <= self.keep_slabs + (free - sure) / 2
+        sure < free && sure <= self.reserved_slabs + (free - sure) / 2
     }
 
     async fn checkpoint(&self) -> StoreResult<()> {
@@ -151,7 +153,7 @@ impl Core {
         Ok(pieces.list.iter().map(piece_location).collect())
     }
 
-    /// The slabs as of the checkpoint, except that those opened anew since then held nothing at that time.
+    /// The slabs as of the checkpoint. Those opened since then held nothing at that time.
     fn snapshot_now(&self, begun: &BegunCheckpoint) -> snapshot::Snapshot {
         let mut slabs = begun.slabs.clone();
         let alloc = self.alloc.borrow();
@@ -161,7 +163,7 @@ impl Core {
             if row.epoch != slab.epoch {
                 *row = snapshot::SlabRow { epoch: slab.epoch, data_live: 0, tombstones: false };
             }
-            // One that is still written may get tombstones after this, which only its own scan could tell.
+            // A slab that is still written may get more tombstones, which only a scan of the slab would find.
             row.tombstones = slab.tombstones || slab.state == SlabState::Open || slab.pins > 0;
         }
         slabs

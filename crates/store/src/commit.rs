@@ -1,14 +1,16 @@
 //! Group commit.
 //!
-//! Transactions are applied to the running group. It closes by time, by size (a part of the journal) or on demand; while
-//! it commits, the next one runs. Ordered mode: a group's runs are on the device before its transactions are applied,
-//! its tombstones before its record; then the data device is flushed (unless nothing was written since the last flush),
-//! then the record is written and flushed, then `last_committed` moves. While a record is on its way, the next group may
-//! close, have its data flushed and send its record after it (decision 35): nobody who comes during a commit waits for two.
+//! Transactions are applied to the running group. It closes by time, by size (a part of the journal) or on demand;
+//! while it commits, the next group runs. The order is that of an ordered-mode journal. A group's runs are on the
+//! device before its transactions are applied, and its tombstones before its record. Then the data device is flushed,
+//! unless nothing was written since its last flush. Then the record is written and flushed, and `last_committed` moves.
 //!
-//! Invariant: records are written in the order of their groups, each behind the flush of its data; the committed groups are
-//! a prefix, whichever record is durable first.
-//! Invariant: a checkpoint begins only where everything applied is appended to the journal.
+//! While a record is in flight, the next group may close, have its data flushed and send its record after it (decision
+//! 35). So a change that arrives during a commit does not wait for two commits.
+//!
+//! Invariant: records are written in the order of their groups, each behind the flush of its data. The committed groups
+//! are a prefix, whichever record is durable first.
+//! Invariant: a checkpoint begins only when everything applied has been appended to the journal.
 
 use std::{rc::Rc, time::Duration};
 
@@ -57,42 +59,42 @@ pub(crate) enum Close {
     Time,
     /// The journal, the index in memory or the free slabs ran short.
     Size,
-    /// Somebody waits for it.
+    /// A caller waits for it.
     Demand,
 }
 
-/// A group whose record is on its way.
+/// A closed group whose record is in flight.
 struct Sent {
     number: Group,
     transno: Transno,
-    /// Of its record.
+    /// End of its record in the journal.
     end: Lsn,
 }
 
-/// Where commits stand.
+/// State of the commits.
 pub(crate) struct CommitState {
     pub running: Running,
     pub committed: Group,
-    /// Closing is asked for: by whom first.
+    /// The running group is to close at once; the first reason given.
     pub demanded: Option<Close>,
     /// Highest transno appended to the journal.
     pub appended_transno: Transno,
-    /// Where a checkpoint begins, left by the commit that made it.
+    /// A begun checkpoint: the commit that began it leaves it here for the checkpoint task.
     pub snapshot: Option<BegunCheckpoint>,
-    /// An empty record has yet to attest what is durable.
+    /// True until an empty record has attested what is durable.
     pub unattested: bool,
 }
 
 /// A checkpoint whose table is frozen.
 pub(crate) struct BegunCheckpoint {
     pub at: Checkpoint,
-    /// Durable when this group is.
+    /// The last group that it contains: the anchor names the checkpoint only when that group is durable.
     pub group: Group,
     pub slabs: Snapshot,
 }
 
 impl CommitState {
-    /// Nothing applied yet; `transno` is what recovery found.
+    /// Nothing is applied yet; `transno` is the highest that recovery found.
     pub(crate) fn new(transno: Transno) -> Self {
         Self {
             running: Running::new(1),
@@ -106,31 +108,32 @@ impl CommitState {
 }
 
 impl Core {
-    /// Bytes at which a group closes. A quarter of the journal is the most that may wait (see `Txn::apply`).
+    /// Bytes at which a group closes. `Txn::apply` refuses changes with which it would exceed three times as many.
     pub(crate) fn group_bytes_max(&self) -> u64 {
         self.journal.ring_bytes() / 8
     }
 
-    /// True if admission has to wait for a commit or a checkpoint to make room in the journal.
+    /// True if admission has to wait for a commit or a checkpoint to free journal space.
     pub(crate) fn journal_crowded(&self) -> bool {
         let running = self.commit.borrow().running.redo.len() as u64;
-        // Those who were admitted and have not applied yet find room for as much again as a group.
+        // Callers that are admitted and have not applied yet have space for another group.
         let room = self.journal.room_for(running + self.group_bytes_max() + limits::OWN_ROWS_BYTES);
         !room || running > self.group_bytes_max() * 3 / 2 || self.journal.used_fraction() > 0.75
     }
 
-    /// True if what is dirty might not find a free slab when it is written: a checkpoint that finds none never ends, as what
-    /// it supersedes is free only with it. Where everything is in tables, nobody asks for room beforehand: who changes them
-    /// waits while the cleaner brings back the slabs that are kept for checkpoints, as long as it finds something to do.
+    /// True if dirty pages might find no free slab when they are written. A checkpoint that finds none never ends, as
+    /// the pages that it supersedes become free only with it. Where the store holds only tables, changes make no
+    /// reservation. They wait here while the cleaner refills the slabs reserved for checkpoints, as long as it finds
+    /// something to clean.
     fn pages_crowded(&self) -> bool {
         let alloc = self.alloc.borrow();
         let (free, tables_only) = (alloc.free_count(), alloc.data_live() == 0);
         let dirty = self.table.borrow().dirty_bytes() as u64;
         let too_dirty = dirty > self.dirty_bytes_max && dirty + dirty / 2 > u64::from(free) * self.slab_usable();
-        too_dirty || (tables_only && free < self.keep_slabs && !self.cleaner_rests.get())
+        too_dirty || (tables_only && free < self.reserved_slabs && !self.cleaner_rests.get())
     }
 
-    /// Waits until the journal, and the slabs for pages, have room for what the caller is about to apply.
+    /// Waits until the journal, and the slabs for pages, have space for what the caller is about to apply.
     pub(crate) async fn admits(&self) -> StoreResult<()> {
         self.journal_admits().await?;
         if !self.pages_crowded() {
@@ -141,7 +144,7 @@ impl Core {
         self.until(|| (!self.journal_crowded() && !self.pages_crowded()).then_some(())).await
     }
 
-    /// Waits until the journal has room for what the caller is about to apply: all that the cleaner waits for.
+    /// Waits until the journal has space for what the caller is about to apply. The cleaner waits for this only.
     pub(crate) async fn journal_admits(&self) -> StoreResult<()> {
         if !self.journal_crowded() {
             return Ok(());
@@ -150,7 +153,7 @@ impl Core {
         self.until(|| (!self.journal_crowded()).then_some(())).await
     }
 
-    /// Closes the running group as soon as the ones before leave room for another that is under way.
+    /// Closes the running group as soon as the limit on concurrent commits allows.
     pub(crate) fn demand_commit(&self, why: Close) {
         self.commit.borrow_mut().demanded.get_or_insert(why);
         self.wake_commit.notify_one();
@@ -180,8 +183,8 @@ impl Core {
             if self.check_running().is_err() {
                 return;
             }
-            let most = u64::from(self.options.commits_under_way.max(1));
-            if self.until(|| (self.commits_under_way() < most).then_some(())).await.is_err() {
+            let most = u64::from(self.options.commits_in_flight.max(1));
+            if self.until(|| (self.commits_in_flight() < most).then_some(())).await.is_err() {
                 return;
             }
             let began = self.env.now();
@@ -207,13 +210,13 @@ impl Core {
         }
     }
 
-    /// Groups that are closed and not durable.
-    pub(crate) fn commits_under_way(&self) -> u64 {
+    /// Number of groups that are closed and not durable.
+    pub(crate) fn commits_in_flight(&self) -> u64 {
         let commit = self.commit.borrow();
         commit.running.number - 1 - commit.committed
     }
 
-    /// Returns why the running group is to close; anything once the store has stopped.
+    /// Waits until the running group is to close, and returns why; any reason once the store has stopped.
     async fn wait_for_reason(&self) -> Close {
         loop {
             let wake = self.wake_commit.notified();
@@ -254,7 +257,7 @@ impl Core {
         self.options.commit_interval.saturating_sub(self.env.now().since(first))
     }
 
-    /// The last record of a clean stop. No group may be between its append and the flush of its data meanwhile.
+    /// Writes the last record of a clean stop. Meanwhile no group may be between its append and the flush of its data.
     pub(crate) async fn attest_clean(&self) -> StoreResult<()> {
         let _gate = self.journal_gate.lock().await;
         self.journal.attest_clean().await?;
@@ -269,10 +272,10 @@ impl Core {
         }
     }
 
-    /// Closes the running group, makes its data durable and sends its record off.
+    /// Closes the running group, makes its data durable and starts to write its record.
     async fn send_group(&self) -> StoreResult<Option<Sent>> {
         self.note_retired_slabs().await?;
-        // Between its append and the flush of its data nobody may write the record: data come first.
+        // Between the append of a group and the flush of its data, no task may write its record: data comes first.
         let _gate = self.journal_gate.lock().await;
         let Some(closed) = self.close()? else { return Ok(None) };
         if !closed.tombstones.is_empty() && !planted(Bug::TombstonesSkipped) {
@@ -286,12 +289,12 @@ impl Core {
         Ok(Some(Sent { number: closed.number, transno: closed.transno, end }))
     }
 
-    /// Waits until the group's record and all before it are durable. Only then may the world hear of it.
+    /// Waits until the group's record and all before it are durable. Only then is the commit announced.
     async fn settle_group(&self, sent: Sent) -> StoreResult<()> {
         let durable = self.journal.durable_at(sent.end).await?;
         self.durable_lsn.set(self.durable_lsn.get().max(durable.0));
         let mut commit = self.commit.borrow_mut();
-        // A later one may be told first.
+        // The task of a later group may get here first.
         commit.committed = commit.committed.max(sent.number);
         drop(commit);
         self.writer.note_committed(sent.transno);
@@ -301,7 +304,7 @@ impl Core {
         Ok(())
     }
 
-    /// Puts the news of retired slabs into the running group.
+    /// Puts rows for newly retired slabs into the running group.
     async fn note_retired_slabs(&self) -> StoreResult<()> {
         for slab in self.writer.take_retired() {
             let mut key = vec![BAD_SLAB_SPACE];
@@ -312,7 +315,7 @@ impl Core {
         Ok(())
     }
 
-    /// Appends the running group to the journal and begins the next. A checkpoint that is wanted begins in between.
+    /// Appends the running group to the journal and starts the next. If a checkpoint is wanted, it begins in between.
     fn close(&self) -> StoreResult<Option<Running>> {
         let mut commit = self.commit.borrow_mut();
         let next = Running::new(commit.running.number + 1);
@@ -341,7 +344,7 @@ impl Core {
         Ok((!empty).then_some(closed))
     }
 
-    /// A checkpoint is wanted, and the one before is finished.
+    /// True if a checkpoint is wanted and the previous one is finished.
     fn may_begin_checkpoint(&self) -> bool {
         let counts = self.checkpoints.get();
         counts.wanted > counts.begun && counts.begun == counts.finished
@@ -375,7 +378,7 @@ impl Core {
     }
 
     fn after_commit(&self) {
-        self.promises.set_hopeless(None);
+        self.promises.set_nothing_to_clean(None);
         self.collect_slabs();
         self.wake_checkpoint.notify_one();
         self.wake_cleaner.notify_one();

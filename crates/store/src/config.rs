@@ -23,16 +23,16 @@ pub struct FormatOptions {
     pub data_bytes: u64,
     /// A device or file for the journal instead of `DIR/journal`.
     pub journal_path: Option<String>,
-    /// Bytes of the journal; a device that the target has for itself is taken whole.
+    /// Bytes of the journal. A device that the target does not share is used whole.
     pub journal_bytes: u64,
-    /// The device named by `journal_path`, if it is there and blank, becomes one that several targets share: a slot of
-    /// `journal_bytes` on it is taken. On a device that is shared already a slot is taken in any case.
+    /// If the device at `journal_path` exists and is blank, several targets may share it from now on: the journal takes
+    /// a slot of `journal_bytes` on it. On a device that is already shared, the journal takes a slot in any case.
     pub journal_shared: bool,
-    /// What the device named by `journal_path` holds, if it is not shared, is of no worth.
+    /// The device at `journal_path` may be overwritten, whatever it holds, if it is not shared.
     pub journal_overwrite: bool,
-    /// What the devices or files named for data hold is of no worth.
+    /// The devices or files given for data may be overwritten, unless they hold journals of several targets.
     pub data_overwrite: bool,
-    /// A second place that holds the same.
+    /// Where the second copy of a mirrored store lies.
     pub mirror: Option<MirrorPlace>,
 }
 
@@ -62,10 +62,10 @@ impl FormatOptions {
 pub struct OpenOptions {
     /// Bound of the table's cache; `None` keeps everything in memory.
     pub cache_bytes: Option<u64>,
-    /// A transaction is committed at the latest this long after its first change.
+    /// A group of transactions closes, to be committed, at the latest this long after its first change.
     pub commit_interval: Duration,
-    /// Groups of transactions that may be on their way to the devices at once; 1: each waits for the one before it.
-    pub commits_under_way: u32,
+    /// Most groups of transactions that may be committing at once. 1: each waits for the one before it.
+    pub commits_in_flight: u32,
 }
 
 impl Default for OpenOptions {
@@ -73,7 +73,7 @@ impl Default for OpenOptions {
         Self {
             cache_bytes: None,
             commit_interval: limits::COMMIT_INTERVAL,
-            commits_under_way: limits::COMMITS_UNDER_WAY,
+            commits_in_flight: limits::COMMITS_UNDER_WAY,
         }
     }
 }

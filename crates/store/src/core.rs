@@ -1,7 +1,7 @@
 //! What the parts of an open store share, and how it stops.
 //!
 //! Invariant: no borrow of a cell lives across an await.
-//! Invariant: once stopped, a store stays stopped; whoever waits is told.
+//! Invariant: once stopped, a store stays stopped; every waiting caller gets the error.
 
 use std::{
     cell::{Cell, RefCell},
@@ -34,7 +34,7 @@ use crate::{
 
 /// The open store's parts.
 pub(crate) struct Core {
-    /// Itself, for those who need a share.
+    /// A weak reference to itself, for tasks that need a shared one.
     pub this: Weak<Core>,
     pub env: Env,
     pub identity: Identity,
@@ -52,33 +52,33 @@ pub(crate) struct Core {
     pub promises: Rc<Promises>,
     /// Slabs that checkpoints and tombstones may need.
     pub checkpoint_slabs: u32,
-    /// Slabs that callers' data may not open: these, and the cleaner's.
-    pub keep_slabs: u32,
+    /// Slabs that callers' data may not open: those, and the cleaner's.
+    pub reserved_slabs: u32,
     /// Dirty bytes of the table that start a checkpoint.
     pub dirty_bytes_max: u64,
-    /// Named by run headers.
+    /// The journal position known durable; run headers name it.
     pub durable_lsn: Rc<Cell<u64>>,
     /// Runs covered by the last flush of the data device.
     pub flushed_runs: Cell<u64>,
     pub flushing: Mutex<()>,
     pub last_committed: watch::Sender<Transno>,
-    /// Told when the commit task has something to do.
+    /// Notified when the commit task has something to do.
     pub wake_commit: Notify,
-    /// Held while a group is between its append to the journal and its durability.
+    /// Held from a group's append to the journal until its data is flushed and its record is handed to the device.
     pub journal_gate: Mutex<()>,
-    /// Told when the checkpoint task has something to do.
+    /// Notified when the checkpoint task has something to do.
     pub wake_checkpoint: Notify,
-    /// Counts what callers ask for; when they last did.
+    /// Counts the calls; `called_at`: the time of the last one.
     pub calls: Cell<u64>,
     pub called_at: Cell<Time>,
-    /// Told when the cleaner has something to do.
+    /// Notified when the cleaner has something to do.
     pub wake_cleaner: Notify,
-    /// The cleaner has nothing to do, or nothing that helps.
+    /// True while the cleaner has nothing to do, or nothing that helps.
     pub cleaner_rests: Cell<bool>,
-    /// Told of every progress that somebody may wait for: commits, checkpoints, freed slabs, the end.
+    /// Notified of all progress that a caller may wait for: commits, checkpoints, freed slabs, the stop.
     pub progress: Notify,
     pub checkpoints: Cell<CheckpointCounts>,
-    /// Newest opening of a slab that the last checkpoint knows; 0 after a start.
+    /// Epoch of the newest slab opening that the last checkpoint knows; 0 after a start.
     pub checkpoint_epoch: Cell<u64>,
     /// Pieces of the slab snapshot that the last durable anchor names.
     pub snapshot_places: RefCell<Vec<PageLocation>>,
@@ -97,7 +97,7 @@ pub(crate) struct CheckpointCounts {
 }
 
 impl Core {
-    /// A share of it.
+    /// A shared reference to it.
     pub(crate) fn shared(&self) -> Rc<Core> {
         self.this.upgrade().expect("a store that is used exists")
     }
@@ -107,12 +107,12 @@ impl Core {
         self.stopped.borrow().as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Stops the store because of `cause`: everything fails from now on.
+    /// Stops the store because of `cause`: every call fails from now on.
     pub(crate) fn stop(&self, cause: &StoreError) {
         self.stop_because(&format!("{}; restart it once its device is well", cause.message));
     }
 
-    /// The same, of a reason that says itself what to do.
+    /// As [`Core::stop`], for a reason that says itself what to do.
     pub(crate) fn stop_because(&self, reason: &str) {
         if self.stopped.borrow().is_some() {
             return;
@@ -122,7 +122,7 @@ impl Core {
         self.halt(StoreError::new(StoreErrorKind::Stopped, words));
     }
 
-    /// Ends all work: at a stop, and when the last handle goes.
+    /// Ends all work: at a stop, and when the last handle is dropped.
     pub(crate) fn halt(&self, error: StoreError) {
         self.writer.stop(&error);
         self.data.stop();
@@ -134,12 +134,12 @@ impl Core {
         self.progress.notify_waiters();
     }
 
-    /// Passes `result` on; an error stops the store.
+    /// Returns `result`; an error stops the store.
     pub(crate) fn stop_on_error<T>(&self, result: StoreResult<T>) -> StoreResult<T> {
         result.inspect_err(|error| self.stop(error)).map_err(|error| self.check_running().err().unwrap_or(error))
     }
 
-    /// Waits until `ready` answers. Errors: `Stopped`.
+    /// Waits until `ready` returns a value. Errors: `Stopped`.
     pub(crate) async fn until<T>(&self, ready: impl Fn() -> Option<T>) -> StoreResult<T> {
         loop {
             let progress = self.progress.notified();
@@ -156,7 +156,7 @@ impl Core {
         self.commit.borrow().committed
     }
 
-    /// Frees emptied slabs, lets the writer go on, and tells those who wait.
+    /// Frees emptied slabs, lets the writer continue, and wakes waiting callers.
     pub(crate) fn collect_slabs(&self) {
         self.alloc.borrow_mut().collect(self.committed_group());
         self.writer.pump();
@@ -166,7 +166,7 @@ impl Core {
         self.progress.notify_waiters();
     }
 
-    /// Runs `query` on the table, bringing in the pages it misses. No other task runs between its success and the
+    /// Runs `query` on the table, and loads the pages that it misses. No other task runs between its success and the
     /// caller's next await.
     pub(crate) async fn resident<T>(&self, query: impl Fn(&Table) -> Result<T, MissingPage>) -> StoreResult<T> {
         loop {
@@ -179,7 +179,7 @@ impl Core {
         }
     }
 
-    /// Brings the pages of keys `[from, to)` in, several at a time.
+    /// Loads the pages of keys `[from, to)`, several at a time.
     pub(crate) async fn load_range(&self, from: &[u8], to: &[u8]) -> StoreResult<()> {
         loop {
             let missing = self.table.borrow().missing_in(from, to, limits::PAGES_LOADED_AT_ONCE);
@@ -197,7 +197,7 @@ impl Core {
         }
     }
 
-    /// Brings one page in.
+    /// Loads one page.
     pub(crate) fn load_page(&self, missing: MissingPage) -> Boxed<'_, StoreResult<()>> {
         Box::pin(async move {
             let location = missing.location;
@@ -212,7 +212,7 @@ impl Core {
                     self.evict_beyond_bound();
                     Ok(())
                 }
-                // Moved meanwhile: whoever asked looks again.
+                // The page moved meanwhile: the caller looks it up again.
                 Err(_) if !table.is_live(missing.page, &location) => Ok(()),
                 Err(error) => Err(error),
             }
@@ -226,8 +226,8 @@ impl Core {
         }
     }
 
-    /// Evicts clean leaves down to the bound, once there is a good deal more: each time costs a walk over pages. Where changed leaves
-    /// take all of it, what was just read has room beside them.
+    /// Evicts clean leaves down to the bound, but only once memory exceeds it by an eighth: each eviction walks over
+    /// pages. If dirty leaves take all of the bound, leaves that were just read get a quarter of it beside them.
     pub(crate) fn evict(&self) {
         let Some(bound) = self.options.cache_bytes else { return };
         let mut table = self.table.borrow_mut();
@@ -237,7 +237,7 @@ impl Core {
         }
     }
 
-    /// The `length` bytes at `place`, from a copy where they are `good` if there is one: the caller verifies them.
+    /// The `length` bytes at `place`, from a copy where they are `good` if there is one. The caller verifies them.
     pub(crate) async fn read_place(
         &self,
         place: Place,
@@ -247,7 +247,7 @@ impl Core {
         read_place(&self.data, &self.geometry, place, length, good).await
     }
 
-    /// Makes every run on the device durable. Skipped if the last flush covers them.
+    /// Makes every run on the device durable. Skipped if the last flush covers all runs.
     pub(crate) async fn flush_data(&self) -> StoreResult<()> {
         let _turn = self.flushing.lock().await;
         let written = self.writer.runs_written();

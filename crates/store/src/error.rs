@@ -10,21 +10,21 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// What a program can do about a [`StoreError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreErrorKind {
-    /// Live data leaves no room: answer ENOSPC.
+    /// Live data leaves no space, or the storage under the device is full: answer ENOSPC.
     Full,
     /// A leaf of the table is not in memory: prefetch the key, then ask again without an await in between.
     NotResident,
-    /// Bytes are not what was written: answer EIO; the message says where.
+    /// Bytes differ from what was written: answer EIO; the message says where.
     Corrupt,
     /// The device could not read or write there: answer EIO.
     Medium,
-    /// The store stopped after a failed flush or a failed background step: nothing works until it is opened anew.
+    /// The store stopped after a failed flush or a failed background step: every call fails until it is opened again.
     Stopped,
     /// The directory or device belongs to another target, or is no store at all.
     Foreign,
     /// Written by a version that uses features this one does not know.
     Unsupported,
-    /// In use, or too much at once: ask again later.
+    /// In use, or too much work at once: try again later.
     Busy,
     /// The caller's argument is wrong.
     Invalid,

@@ -1,7 +1,7 @@
 //! Extents: rows of the table that say where an object's bytes lie, and the arithmetic of overlaps.
 //!
-//! An extent is a piece of a placed fragment. It keeps the place, the geometry and the sums of the *whole blocks* it was
-//! cut from (its cover), so that a cut piece can still be verified. Extents of an object never overlap.
+//! An extent is a piece of a placed fragment. It keeps the location, the geometry and the sums of the *whole blocks*
+//! that it was cut from (its cover), so that a cut piece can still be verified. Extents of an object never overlap.
 //!
 //! Adjacent extents are not merged: each keeps the write id, version and sums of its own fragment.
 
@@ -43,7 +43,7 @@ pub(crate) struct Extent {
 /// What happens to a row of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The extent at this offset goes.
+    /// The extent at this offset is deleted.
     Delete(u64),
     /// This extent is put at its offset.
     Put(Extent),
@@ -82,7 +82,7 @@ impl Extent {
         crc::blocks(cover.start, cover.end - cover.start, BLOCK_BYTES)
     }
 
-    /// What it counts in its slab: its bytes, and its descriptor when the cleaner moves it.
+    /// The weight that it adds to its slab: its bytes, and its descriptor when the cleaner moves it.
     pub(crate) fn weight(&self) -> u64 {
         weight(self.length, self.sums.len())
     }
@@ -155,19 +155,19 @@ impl Extent {
     }
 }
 
-/// What `length` live bytes with `sums` blocks count in their slab.
+/// The weight that `length` live bytes with `sums` blocks add to their slab.
 pub(crate) fn weight(length: u64, sums: usize) -> u64 {
     length + limits::EXTENT_OVERHEAD_BYTES + 8 * sums as u64
 }
 
-/// What a row of the table counts in its slab: its place and weight if it is an extent.
+/// Location and weight of a row, if it is an extent.
 pub(crate) fn row_weight(key: &[u8], value: &[u8]) -> Option<(Place, u64)> {
     let (_, offset) = parse_key(key)?;
     let extent = Extent::decode(offset, value).ok()?;
     Some((extent.place, extent.weight()))
 }
 
-/// Removes `range` from `existing`, the extents that overlap it: each keeps what lies outside.
+/// Removes `range` from `existing`, the extents that overlap it: the parts outside of it stay.
 pub(crate) fn plan_remove(existing: &[Extent], range: Range<u64>) -> Vec<Change> {
     let mut changes = Vec::new();
     for extent in existing {
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn random_inserts_and_removals_equal_a_model_of_single_bytes() {
-        const UNIT: u64 = 1000; // so that nothing lies at block boundaries by itself
+        const UNIT: u64 = 1000; // so that nothing lies at block boundaries by accident
         for seed in 0..60 {
             let mut chance = Chance(seed);
             let mut model = vec![0u64; 600];

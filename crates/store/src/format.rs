@@ -1,6 +1,6 @@
-//! Making a store, and finding its parts again.
+//! Making a store, and opening its devices.
 //!
-//! The identity file is written last: a format that was interrupted leaves no store.
+//! The identity file is written last: an interrupted format leaves no store.
 
 use std::rc::Rc;
 
@@ -56,7 +56,7 @@ pub(crate) async fn format(env: &Env, dir: &str, options: &FormatOptions) -> Sto
         Ok(()) => Ok(identity),
         Err(error) => {
             for claim in claims {
-                // Of two errors the first tells why.
+                // Of two errors, the first is the cause.
                 drop(claim.release(env).await);
             }
             Err(error)
@@ -64,7 +64,7 @@ pub(crate) async fn format(env: &Env, dir: &str, options: &FormatOptions) -> Sto
     }
 }
 
-/// Makes the parts, then the identity. `claims`: slots that were taken.
+/// Makes the parts, then the identity. `claims`: slots that this call took.
 async fn make(
     env: &Env,
     dir: &str,
@@ -79,7 +79,7 @@ async fn make(
     data.write(0, vec![header::encode_device(identity).freeze()]).await?;
     data.flush().await?;
     Journal::format(env, &journal, identity.uuid, identity.generation).await?;
-    // Before the identity: a slot that nobody has locked and that is not settled is free.
+    // Before the identity is written: a slot that is neither locked nor settled counts as free.
     for claim in claims.iter() {
         claim.settle(env).await?;
     }
@@ -145,7 +145,7 @@ async fn make_part(env: &Env, dir: &str, part: Part, bytes: u64) -> StoreResult<
     open_part(env, dir, part, options).await
 }
 
-/// The journal's place: in `dir`, or where `journal.path` says.
+/// Makes the journal's device or file: in `dir`, or where `journal.path` says.
 async fn make_journal(
     env: &Env,
     dir: &str,
@@ -169,7 +169,8 @@ async fn make_journal(
     Ok(disk)
 }
 
-/// Zeros over what marks a device as somebody's. Errors: `Busy` while it is open, where that can be told.
+/// Writes zeros over the part of a device that shows its use. Errors: `Busy` while it is open, where that can be
+/// detected.
 async fn clear(env: &Env, path: &str) -> StoreResult<()> {
     let disk = env.open_disk(path, OpenDisk::default()).await?;
     let bytes = disk.info().bytes.min(limits::SLOTS_START) as usize;
@@ -206,7 +207,7 @@ pub(crate) struct Devices {
     pub dirs: Option<Rc<Dirs>>,
 }
 
-/// Opens the data device and the journal's, and refuses others'.
+/// Opens the data and journal devices, and refuses those of other targets.
 pub(crate) async fn open_devices(env: &Env, dir: &str, identity: &Identity) -> StoreResult<Devices> {
     let devices = match identity.is_mirrored() {
         false => {
@@ -233,7 +234,7 @@ pub(crate) async fn open_devices(env: &Env, dir: &str, identity: &Identity) -> S
     Ok(devices)
 }
 
-/// Opens the journal of a target that is not mirrored. Errors: what to do if it is not there.
+/// Opens the journal of a target that is not mirrored. Errors: if it is missing, the message says what to do.
 pub(crate) async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> StoreResult<Disk> {
     let path = part_path(env, dir, Part::Journal);
     let options = slots::resolve(env, &path, identity.uuid, OpenDisk::default()).await?;
@@ -281,7 +282,7 @@ async fn open_part(env: &Env, dir: &str, part: Part, options: OpenDisk) -> Store
     env.open_disk(&path, options).await.map_err(named)
 }
 
-/// Writes down where the parts lie, if not in `dir` itself.
+/// Records where the parts lie, if not in `dir` itself.
 pub(crate) fn remember_paths(env: &Env, dir: &str, data: Option<&str>, journal: Option<&str>) -> StoreResult<()> {
     for (file, path) in [(DATA_PATH_FILE, data), (JOURNAL_PATH_FILE, journal)] {
         match path {

@@ -1,7 +1,7 @@
 //! The identity file: what a target's directory says it is.
 //!
-//! 512 bytes, sealed by a sum. A reader refuses what it does not know: another format version, or an incompatible
-//! feature bit; it names the bit, so that the operator can find the release that reads it.
+//! 512 bytes, sealed by a checksum. A reader refuses a format version or an incompatible feature bit that it does not
+//! know. Its error names the bit, so that the operator can find the release that reads it.
 
 use forebay_proto::{Reader, TargetId, TargetKind, Uuid, Writer, crc::crc64};
 
@@ -17,7 +17,8 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 pub(crate) const BYTES: usize = 512;
 /// Incompatible feature bits that this version reads and writes.
 pub(crate) const INCOMPAT_KNOWN: u64 = MIRRORED;
-/// Incompatible feature bit: what lies here is one of two copies; who writes to it alone leaves the other behind.
+/// Incompatible feature bit: this is one of two copies. A program that wrote only to this one would leave the other
+/// behind.
 pub(crate) const MIRRORED: u64 = 1;
 /// Read-only-compatible feature bits that this version writes.
 pub(crate) const RO_COMPAT_KNOWN: u64 = 0;
@@ -39,7 +40,7 @@ pub struct Identity {
     pub data_bytes: u64,
     /// Bytes of the journal.
     pub journal_bytes: u64,
-    /// Raised by `fsck --repair`; sessions of an older one are evicted.
+    /// Raised by `fsck --repair`; sessions of an older generation are evicted.
     pub generation: u32,
     /// Feature bits.
     pub features: Features,
@@ -49,16 +50,16 @@ pub struct Identity {
 /// leave it alone (incompat).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Harmless to who does not know them.
+    /// A reader may ignore unknown bits.
     pub compat: u64,
-    /// Readable by who does not know them.
+    /// A reader that does not know all bits may only read.
     pub ro_compat: u64,
-    /// Unreadable to who does not know them.
+    /// A reader that does not know all bits must not use the store.
     pub incompat: u64,
 }
 
 impl Identity {
-    /// True if its parts are kept in two copies.
+    /// True if the store has two copies of its parts.
     pub fn is_mirrored(&self) -> bool {
         self.features.incompat & MIRRORED != 0
     }
@@ -142,7 +143,7 @@ impl Identity {
         Err(StoreError::new(StoreErrorKind::Unsupported, words))
     }
 
-    /// Refuses sizes that make no store.
+    /// Refuses sizes that no store can have.
     pub(crate) fn validate(&self) -> StoreResult<()> {
         let sectors = |bytes: u64| bytes != 0 && bytes.is_multiple_of(limits::SECTOR);
         if !sectors(self.slab_bytes)

@@ -1,12 +1,13 @@
 //! The journaled store of one device: slabs of appended runs, and one ordered table that is journaled and paged.
 //!
 //! Invariant: no sector that holds committed bytes is ever rewritten.
-//! Invariant: what is committed survives any crash; what is applied but not committed is kept or lost as a suffix.
-//! Invariant: bytes are returned only after the whole blocks they were cut from matched their sums.
+//! Invariant: committed transactions survive any crash. Of those applied and not committed, a crash loses at most a
+//! suffix.
+//! Invariant: a read returns bytes only after the whole blocks that hold them have matched their checksums.
 //! Not here: sessions, transnos, replies (crate `target`), what rows mean (crates `mds` and `oss`).
 //!
-//! Use: `prefetch` (async) brings rows to memory, `place` (async) brings bytes to the device, then `begin` .. `apply`
-//! (sync, no await in between) changes the index; `committed` waits until that is durable.
+//! Use: `prefetch` (async) loads rows into memory, and `place` (async) writes bytes to the device. Then `begin` ..
+//! `apply` (sync, no await in between) changes the index. `committed` waits until the change is durable.
 
 mod checkpoint;
 mod clean;

@@ -1,4 +1,4 @@
-//! Where an object has bytes and where holes, from the index alone.
+//! Where an object has bytes and where it has holes, from the index alone.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use crate::{
 };
 
 impl Store {
-    /// Ranges of `fid` that hold bytes, in order, those that touch each other as one: of at most `limit` extents from the one
-    /// at or after `from` on (a range that begins before is cut). `None` in the second place: nothing follows; else where
-    /// to go on.
+    /// Ranges of `fid` that hold bytes, in order; adjacent ones are merged. At most `limit` extents are read, from the
+    /// one that covers or follows `from`; a range that begins earlier is cut at `from`. The second value is `None` if
+    /// nothing follows, else the offset to continue from.
     pub async fn data_ranges(&self, fid: Fid, from: u64, limit: usize) -> StoreResult<(Vec<Range<u64>>, Option<u64>)> {
         self.core().data_ranges(fid, from, limit).await
     }
@@ -43,7 +43,7 @@ impl Core {
     }
 }
 
-/// The extent that may reach over `from`, and those after it.
+/// The extent that may cover `from`, and those after it.
 fn rows(table: &Table, fid: Fid, from: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, MissingPage> {
     let (first, end) = (extent::key(fid, from), extent::key(fid, FILE_BYTES));
     let mut rows = Vec::new();

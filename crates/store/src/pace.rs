@@ -1,4 +1,4 @@
-//! How long commits, and writes that do not come to their end, take lately: what tells a slow disk from others.
+//! Recent commit latency, and the age of commits and writes that do not complete: what tells a slow disk from others.
 
 use std::{cell::RefCell, collections::BTreeMap, time::Duration};
 
@@ -12,9 +12,9 @@ pub(crate) struct Pace(RefCell<Times>);
 
 #[derive(Default)]
 struct Times {
-    /// When those under way began, and how many then.
+    /// Start times of the commits and writes in progress, with how many began at each.
     under_way: BTreeMap<Time, u32>,
-    /// What commits took, the latest counting most, and when the latest ended.
+    /// Moving average of commit latency (the latest weighs a quarter), and when the latest commit ended.
     usual: Option<(Duration, Time)>,
 }
 
@@ -23,12 +23,14 @@ impl Pace {
         *self.0.borrow_mut().under_way.entry(now).or_default() += 1;
     }
 
-    /// One that began at `began` came to nothing: there was nothing to commit.
+    /// Removes a commit or write that began at `began` without recording a latency: a commit with no changes, or a
+    /// write.
     pub(crate) fn forget(&self, began: Time) {
         self.0.borrow_mut().remove(began);
     }
 
-    /// A write of file data, until the guard goes: no commit shows one that never comes to its end.
+    /// A write of file data, in progress until the guard is dropped. Needed because no commit shows a write that never
+    /// completes.
     pub(crate) fn write(&self, now: Time) -> Write<'_> {
         self.begin(now);
         Write { pace: self, began: now }
@@ -45,7 +47,8 @@ impl Pace {
         times.usual = Some((usual, now));
     }
 
-    /// What a commit takes; one, or a write, that takes longer by now counts by itself. Zero: there were none lately.
+    /// Commit latency: the recent average, or the age of the oldest commit or write in progress if that is larger.
+    /// Zero: no recent commit, and nothing in progress.
     pub(crate) fn get(&self, now: Time) -> Duration {
         let times = self.0.borrow();
         let usual =
@@ -66,7 +69,7 @@ impl Times {
     }
 }
 
-/// A write under way.
+/// A write in progress.
 pub(crate) struct Write<'a> {
     pace: &'a Pace,
     began: Time,

@@ -1,4 +1,4 @@
-//! Placing callers' fragments, and holding their places until the index knows them.
+//! Writing callers' fragments to slabs, and pinning their locations until they are in the index.
 
 use std::{ops::Range, rc::Rc};
 
@@ -20,7 +20,8 @@ use crate::{
     txn::{TailError, tail_extents, tail_start},
 };
 
-/// Fragments that lie on the device (not flushed) and wait to be inserted. Once all clones are dropped, their place becomes garbage.
+/// Fragments on the device (not flushed), to be inserted into the index. Once all clones are dropped, an uninserted
+/// fragment becomes garbage.
 #[derive(Clone)]
 pub struct Placed {
     pieces: Option<Rc<Pieces>>,
@@ -28,7 +29,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Nothing.
+    /// No fragments.
     pub(crate) fn empty() -> Self {
         Self { pieces: None, _room: None }
     }
@@ -73,7 +74,7 @@ impl Core {
             self.wake_cleaner.notify_one();
         }
         let pieces = match written.await {
-            // The device takes nothing any more: everybody has to hear of it.
+            // The device accepts no writes any more: stop the store, so that every caller gets the error.
             Err(error) if error.kind == StoreErrorKind::Stopped => return self.stop_on_error(Err(error)),
             outcome => outcome?,
         };
@@ -84,7 +85,7 @@ impl Core {
     /// See [`crate::Store::prefetch_tail`].
     pub(crate) async fn prefetch_tail(&self, fid: Fid, range: Range<u64>, limit: usize) -> StoreResult<()> {
         loop {
-            // The step also looks for what overlaps its range: the extent before its first one.
+            // Inserting or removing also looks for overlaps, so it needs the extent before the first one, too.
             let tail = tail_extents(&self.table.borrow(), fid, &range, limit);
             match tail {
                 Ok(tail) => return self.prefetch_extents(fid, tail_start(&tail, &range, limit)..range.end).await,

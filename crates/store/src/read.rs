@@ -1,7 +1,7 @@
 //! Verified reads.
 //!
 //! Plan from the index, read whole blocks from the device (neighbours in one read), verify, and only then cut.
-//! If bytes do not match their sums, the index is asked again: the cleaner may have moved them meanwhile.
+//! If bytes do not match their checksums, the index lookup is repeated: the cleaner may have moved them meanwhile.
 
 use std::ops::Range;
 
@@ -66,12 +66,12 @@ impl Core {
         }
     }
 
-    /// Brings the index of `range` of an object to memory. Until the caller's next await it stays there.
+    /// Loads the index of `range` of an object into memory; it stays until the caller's next await.
     pub(crate) async fn prefetch_extents(&self, fid: Fid, range: Range<u64>) -> StoreResult<()> {
         if self.options.cache_bytes.is_none() {
             self.load_range(&extent::key(fid, range.start), &extent::key(fid, range.end)).await?;
         }
-        // What reaches beyond the range gets a row at its end when the range is written or cut.
+        // An extent that reaches beyond the range gets a row at the range's end when the range is written or cut.
         let end = extent::key(fid, range.end);
         self.resident(|table| visit(table, fid, &range, |_, _| ()).and_then(|()| table.get(&end).map(drop))).await
     }
@@ -93,7 +93,7 @@ impl Core {
         Ok(extents)
     }
 
-    /// What of extents lies in `ranges`, one range after another, and the row `key`: all as they are at one moment.
+    /// The parts of extents that lie in `ranges`, one range after another, and the row `key`: all as of one moment.
     async fn extents_within(
         &self,
         fid: Fid,
@@ -113,7 +113,8 @@ impl Core {
         let (row, found) = match at_once {
             Ok(found) => found,
             Err(_) => {
-                // One after the other first: a look at all begins anew with each page that is missing.
+                // Load one range after the other first: a lookup of all ranges starts over for each page that it
+                // misses.
                 for range in ranges {
                     self.resident(|table| visit(table, fid, range, |_, _| ())).await?;
                 }
@@ -144,7 +145,7 @@ impl Core {
         let mut segments = Vec::with_capacity(wanted.len());
         for (extent, cover) in wanted.iter().zip(covers) {
             segments.push(match self.verified_segment(fid, extent, cover) {
-                // Of two copies each may have another part of what was read together.
+                // Of what was read together, each copy may have a different part damaged.
                 Err(_) if self.data.copies().len() > 1 => {
                     let good = |cover: &[u8]| verify(fid, extent, cover).is_ok();
                     let cover = self.read_place(extent.place, cover_bytes(extent), good).await?;
@@ -165,7 +166,7 @@ impl Core {
     }
 }
 
-/// Shows the rows of every extent that may overlap `range` to `each`: offset and value.
+/// Calls `each` with the offset and value of every extent row that may overlap `range`.
 fn visit(table: &Table, fid: Fid, range: &Range<u64>, mut each: impl FnMut(u64, &[u8])) -> Result<(), MissingPage> {
     let (from, to) = (extent::key(fid, range.start), extent::key(fid, range.end));
     if let Some(row) = table.last_before(&from)?
@@ -188,7 +189,7 @@ pub(crate) fn cover_bytes(extent: &Extent) -> u64 {
     cover.end - cover.start
 }
 
-/// Reads neighbours on the device at one time: those less than `gap_bytes` apart.
+/// Plans one read for neighbours on the device: those less than `gap_bytes` apart.
 pub(crate) fn plan_reads(extents: &[Extent], gap_bytes: u64) -> Vec<DeviceRead> {
     let mut order: Vec<usize> = (0..extents.len()).collect();
     order.sort_by_key(|index| extents[*index].place);
@@ -227,7 +228,8 @@ pub(crate) fn verify(fid: Fid, extent: &Extent, cover: &[u8]) -> StoreResult<()>
     Ok(())
 }
 
-/// The extent's own bytes out of its verified cover, and their sums: the stored ones of whole blocks, new ones of cut.
+/// The extent's own bytes out of its verified cover, and their sums: stored ones for whole blocks, new ones for cut
+/// blocks.
 pub(crate) fn cut_verified(fid: Fid, extent: &Extent, cover: Bytes) -> (Bytes, Vec<u64>) {
     let bytes = cover.slice(extent.lead as usize..cover.len() - extent.tail as usize);
     let mut sums = extent.sums.clone();
@@ -247,7 +249,7 @@ pub(crate) fn cut_verified(fid: Fid, extent: &Extent, cover: Bytes) -> (Bytes, V
     (bytes, sums)
 }
 
-/// `segments`, which lie in `ranges`, both in order, and what of the ranges none of them covers.
+/// `segments`, which lie in `ranges` (both in order), with holes where no segment covers a range.
 fn with_holes(segments: Vec<Segment>, ranges: &[Range<u64>]) -> Vec<Segment> {
     let mut all = Vec::with_capacity(segments.len() * 2 + 1);
     let mut segments = segments.into_iter().peekable();

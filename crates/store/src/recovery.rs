@@ -1,9 +1,9 @@
 //! Opening a store: the last checkpoint, redo of the journal, a new incarnation.
 //!
 //! Invariant: nothing is served before the new incarnation is durable.
-//! Invariant: no slab that was open at the crash is appended to: what it holds is kept, the rest of it stays unused until
-//! it is emptied.
-//! Invariant: a journal that ends before what run headers say was durable is damaged, and refused.
+//! Invariant: a slab that was open at the crash is not appended to. Its contents stay; the rest of it is unused until
+//! the slab is emptied.
+//! Invariant: a journal that ends before what run headers name as durable is damaged, and refused.
 
 use std::{
     cell::{Cell, RefCell},
@@ -39,7 +39,7 @@ use crate::{
     table::{MissingPage, PageLocation, Table},
 };
 
-/// Gives the lock of a mirrored store's other directory back with its own.
+/// Releases the lock of a mirrored store's other directory together with its own.
 struct Unlock(Rc<Dirs>);
 
 impl Drop for Unlock {
@@ -48,7 +48,7 @@ impl Drop for Unlock {
     }
 }
 
-/// What is put together while a store recovers.
+/// The state that recovery puts together.
 struct Recovery {
     identity: Identity,
     geometry: Geometry,
@@ -178,17 +178,19 @@ impl Recovery {
         Ok(())
     }
 
-    /// Finds the slabs opened since the checkpoint; returns the highest durable lsn their last runs name.
+    /// Finds the slabs opened since the checkpoint; returns the highest durable lsn that the runs of the newest slabs
+    /// name.
     async fn find_openings(&mut self) -> StoreResult<Lsn> {
         let mut openings: BTreeMap<u64, u32> = BTreeMap::new();
-        // Opened in this order; on a thin device without room, those that were used before in theirs.
+        // Slabs are opened in the order of the free list. On a thin-provisioned device without space, only slabs that
+        // were used before are opened, in the same order.
         let free = self.snapshot.free.clone();
         let used = |slab: &u32| self.snapshot.slabs.get(*slab as usize).is_some_and(|row| row.epoch != 0);
         let used: Vec<u32> = free.iter().copied().filter(used).collect();
         let all = self.find_in_order(&free, &mut openings).await?;
         let all = self.find_in_order(&used, &mut openings).await? && !used.is_empty() || all;
         if all {
-            // Those that became free since may have been opened too.
+            // Slabs that became free since the checkpoint may have been opened too.
             for slab in 0..self.geometry.slab_count {
                 let header = read_slab_header(&self.data, &self.geometry, self.identity.uuid, slab).await?;
                 openings.extend(header.filter(|h| h.epoch >= self.snapshot.next_epoch).map(|h| (h.epoch, slab)));
@@ -196,7 +198,7 @@ impl Recovery {
         }
         openings.iter().for_each(|(epoch, slab)| self.alloc.found_opening(*slab, *epoch));
         self.report.slabs_opened = openings.len() as u32;
-        // Those that were open already at the checkpoint may have been written since.
+        // Slabs that were already open at the checkpoint may have been written since.
         openings
             .extend(self.alloc.slabs().filter(|(_, slab)| slab.epoch > 0).map(|(number, slab)| (slab.epoch, number)));
         let mut named = 0;
@@ -208,7 +210,8 @@ impl Recovery {
         Ok(Lsn(named))
     }
 
-    /// Notes the openings of slabs since the checkpoint, which are the first of `list`. True if all of them were opened.
+    /// Notes which slabs of `list` were opened since the checkpoint; those come first in it. True if all of them were
+    /// opened.
     async fn find_in_order(&self, list: &[u32], openings: &mut BTreeMap<u64, u32>) -> StoreResult<bool> {
         let mut unopened = 0;
         for slab in list {
@@ -218,7 +221,7 @@ impl Recovery {
                     unopened = 0;
                     openings.insert(header.epoch, *slab);
                 }
-                // Writes that were not flushed are lost in any order.
+                // A crash loses unflushed headers in any order.
                 None => unopened += 1,
             }
             if unopened == limits::RECOVERY_SLABS_SCANNED {
@@ -294,7 +297,7 @@ impl Recovery {
         let dirty_bytes_max = (self.identity.data_bytes / 64).clamp(limits::DIRTY_BYTES_MIN, limits::DIRTY_BYTES);
         let checkpoint_slabs = 4 + (dirty_bytes_max * 3 / 2).div_ceil(self.geometry.slab_bytes) as u32;
         let cleaner_slabs = (self.geometry.slab_count / limits::CLEANER_SLABS_PART).min(limits::CLEANER_SLABS);
-        let keep_slabs = checkpoint_slabs + cleaner_slabs;
+        let reserved_slabs = checkpoint_slabs + cleaner_slabs;
         let config = WriterConfig {
             disk: self.data.clone(),
             geometry: self.geometry,
@@ -302,7 +305,7 @@ impl Recovery {
             name: self.identity.target,
             incarnation,
             generation: self.identity.generation,
-            keep_slabs,
+            reserved_slabs,
         };
         let writer = Writer::new(env, config, alloc.clone(), Rc::clone(&stats), durable_lsn.clone());
         let last_transno = self.report.last_transno;
@@ -323,7 +326,7 @@ impl Recovery {
             pace: Pace::default(),
             promises: Rc::default(),
             checkpoint_slabs,
-            keep_slabs,
+            reserved_slabs,
             dirty_bytes_max,
             durable_lsn,
             flushed_runs: Cell::new(0),

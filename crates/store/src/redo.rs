@@ -1,6 +1,6 @@
 //! The payload of a journal transaction: what a group of transactions changed, in order.
 //!
-//! Physical redo: keys with their new values. Applying it twice leaves what applying it once does.
+//! Physical redo: keys with their new values. Redoing it twice has the same result as redoing it once.
 
 use forebay_proto::{DecodeError, Reader, Transno, Writer};
 

@@ -1,4 +1,4 @@
-//! Reading back what a slab says it holds.
+//! Scanning a slab for the runs that its run headers describe.
 
 use std::collections::BTreeMap;
 
@@ -40,19 +40,19 @@ impl Source<'_> {
         }
     }
 
-    /// True if another copy may be well.
+    /// True if the error concerns only this location or this copy.
     fn is_of_medium(&self, error: &EnvError) -> bool {
         error.kind == EnvErrorKind::Medium || self.copy.is_some()
     }
 }
 
-/// The copies to look at, one by one: of one device, whichever it has.
+/// The copies to scan, one by one; a single device has no choice.
 fn each_copy(device: &Device) -> Vec<Option<usize>> {
     let copies = device.copies();
     if copies.len() < 2 { vec![None] } else { copies.into_iter().map(Some).collect() }
 }
 
-/// The header of `slab`, if it is intact; of several copies the last opening that any has.
+/// The header of `slab`, if it is intact; of several copies, the newest opening that any of them has.
 pub(crate) async fn read_slab_header(
     device: &Device,
     geometry: &Geometry,
@@ -69,11 +69,11 @@ pub(crate) async fn read_slab_header(
     Ok(newest)
 }
 
-/// Headers of the runs of opening `epoch` of `slab`, in order, those that any copy has. Payload places are turned into
-/// places within the slab.
+/// Headers of the runs of opening `epoch` of `slab`, in order: all that any copy has. Payload offsets are turned into
+/// offsets within the slab.
 ///
-/// What is damaged or cannot be read is stepped over, sector by sector: a lost run does not hide those behind it, nor does one that
-/// lies at the place of another.
+/// Damaged or unreadable sectors are skipped one by one. So a lost run does not hide those behind it, nor does a
+/// misplaced run (one at the location of another).
 pub(crate) async fn scan_runs(
     device: &Device,
     geometry: &Geometry,
@@ -96,13 +96,14 @@ pub(crate) async fn scan_runs(
 struct Found {
     /// In order.
     runs: Vec<RunHeader>,
-    /// Those that were written to the places of others: what they say of themselves is true, but not how far they reach there.
+    /// Misplaced runs, written at the locations of others. What they say of themselves is true, but not how far they
+    /// extend there.
     strays: Vec<RunHeader>,
 }
 
 async fn scan_copy(source: Source<'_>, slab: u32, epoch: u64) -> StoreResult<Found> {
     let geometry = source.geometry;
-    // In large reads: a slab that is mostly unwritten would take one for each of its sectors.
+    // In large reads: one read for each sector of a mostly unwritten slab would be slow.
     let mut chunks = Vec::new();
     if geometry.slab_bytes <= limits::IMAGE_BYTES {
         for at in (0..geometry.slab_bytes).step_by(limits::READ_BYTES as usize) {
@@ -118,8 +119,8 @@ async fn scan_copy(source: Source<'_>, slab: u32, epoch: u64) -> StoreResult<Fou
     scan_seen(source, (slab, epoch), &seen).await
 }
 
-/// As [`scan_runs`]; what `seen` knows (of bytes from a place in the slab on) is not read again. Several copies are all
-/// looked at.
+/// As [`scan_runs`], but bytes that `seen` returns (from an offset in the slab on) are not read again. Several copies
+/// are all read.
 pub(crate) async fn scan_runs_seen(
     device: &Device,
     geometry: &Geometry,
@@ -164,12 +165,13 @@ async fn scan_seen(
     Ok(found)
 }
 
-/// Whether run `number` can lie so many sectors behind the `last` one: runs touch, and each that is lost in between had a sector or
-/// more. One that cannot was written to the place of another: by its length it would hide those behind that place.
+/// Whether run `number` can lie this many sectors behind the `last` one. Runs touch, and each lost run in between took
+/// a sector or more. A run that cannot was written to the location of another. Its length would hide the runs behind
+/// that location.
 fn belongs(last: Option<&RunHeader>, number: u32, gap: u64) -> bool {
     let next = last.map_or(0, |last| u64::from(last.number) + 1);
     let lost = u64::from(number).checked_sub(next);
-    planted(Bug::StrayRunBelieved) || lost.is_some_and(|lost| (lost > 0) == (gap > 0) && lost <= gap)
+    planted(Bug::MisplacedRunTrusted) || lost.is_some_and(|lost| (lost > 0) == (gap > 0) && lost <= gap)
 }
 
 async fn read_run(
@@ -190,7 +192,7 @@ async fn read_run(
     }
     let sectors = if bytes == sector.len() { Some(sector) } else { read(bytes).await? };
     let Some((run, _)) = sectors.and_then(|sectors| RunHeader::decode(&sectors, target).ok()) else { return Ok(None) };
-    // What looks like a run may be anything: file data of an earlier opening is looked at, too.
+    // File data of an earlier opening is examined, too, and may look like a run.
     let is_here = run.slab == slab || planted(Bug::RunPlaceUnchecked);
     Ok((is_here && run.total_bytes <= geometry.slab_bytes - at).then_some(run))
 }
@@ -205,12 +207,12 @@ mod tests {
     const SLAB: u32 = 1;
     const EPOCH: u64 = 8;
 
-    /// A run of nothing but its header.
+    /// A run that consists of its header only.
     fn run(slab: u32, epoch: u64, number: u32) -> Bytes {
         long_run(slab, epoch, number, limits::SECTOR)
     }
 
-    /// The header of one that has more.
+    /// The header of a longer run.
     fn long_run(slab: u32, epoch: u64, number: u32, total_bytes: u64) -> Bytes {
         let header = RunHeader {
             total_bytes,
@@ -228,7 +230,8 @@ mod tests {
         header.encode(TARGET).0.freeze()
     }
 
-    /// Each intact: a write that went to the wrong slab, and what a lost write left of the opening before.
+    /// Both are intact: a run written to the wrong slab, and one of the earlier opening that remains because a write
+    /// was lost.
     #[test]
     fn runs_of_another_slab_or_of_an_earlier_opening_are_stepped_over() {
         let sim = Sim::new(1);
@@ -248,7 +251,8 @@ mod tests {
         });
     }
 
-    /// A write that went to the place of an earlier run of its own slab: its header is whole, and tells of more than lies there.
+    /// A write that went to the location of an earlier run of its own slab: its header is intact, and claims more than
+    /// lies there.
     #[test]
     fn a_run_at_the_place_of_another_one_of_its_slab_hides_none_behind_it() {
         let sim = Sim::new(1);
@@ -260,7 +264,8 @@ mod tests {
             let create_bytes = Some(limits::SECTOR + 2 * slab_bytes);
             let disk = env.open_disk("/data", OpenDisk { create_bytes, ..OpenDisk::default() }).await.expect("a disk");
             let device = Device::from(disk);
-            // The number of each and how many sectors it says it has; 1 was meant for the second place. The stray's own is kept.
+            // The number of each run, and the sectors that its header claims. Run 1 belongs in the second location. The
+            // misplaced run is reported, too.
             for (stray, expected) in [(4, &[0, 2, 3, 4][..]), (0, &[0, 2, 3])] {
                 let numbers = [(0, 1), (stray, 6), (2, 1), (3, 1)];
                 let parts = numbers.map(|(number, sectors)| long_run(SLAB, EPOCH, number, sectors * limits::SECTOR));

@@ -1,7 +1,7 @@
-//! What a checkpoint says beside the table: the slabs as of its lsn.
+//! The slab snapshot: what a checkpoint records beside the table, namely the slabs as of its lsn.
 //!
-//! Written as pieces (fragments of kind root) that the anchor's own bytes list. Where index pages lie is not in it: the
-//! table itself says so.
+//! It is written as pieces (fragments of kind root), which the anchor's extra bytes list. It does not say where index
+//! pages lie: the table itself does.
 
 use forebay_proto::{DecodeError, Reader, Transno, Writer};
 
@@ -15,7 +15,7 @@ const SLAB_BYTES: usize = 17;
 pub(crate) struct Snapshot {
     /// Highest transno contained.
     pub transno: Transno,
-    /// Slabs with this epoch and later were opened afterwards.
+    /// Slabs with this epoch or a later one were opened after the snapshot.
     pub next_epoch: u64,
     /// Free slabs in the order in which they will be opened.
     pub free: Vec<u32>,
@@ -23,14 +23,14 @@ pub(crate) struct Snapshot {
     pub slabs: Vec<SlabRow>,
 }
 
-/// What is known of one slab.
+/// State of one slab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlabRow {
-    /// Its last opening; 0 = never.
+    /// Epoch of its last opening; 0 = never opened.
     pub epoch: u64,
     /// Weight of the file data in it.
     pub data_live: u64,
-    /// It may hold tombstones that are needed.
+    /// True if it may hold tombstones that are still needed.
     pub tombstones: bool,
 }
 
@@ -70,7 +70,7 @@ impl Snapshot {
     }
 }
 
-/// The anchor's own bytes: where the pieces of the snapshot lie.
+/// The anchor's extra bytes: where the pieces of the snapshot lie.
 pub(crate) fn encode_extra(pieces: &[PageLocation]) -> Vec<u8> {
     let mut w = Writer::default();
     w.u8(VERSION);

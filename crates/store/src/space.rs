@@ -1,10 +1,10 @@
-//! Space: what is used, what is promised, who has to wait.
+//! Space: what is used, what is promised, and which requests wait.
 //!
-//! Two measures. *Weight* is what live data needs when it is packed well: it decides whether a request can ever be
-//! served (`Full`, at once). *Device bytes* are what it takes when it is written alone, in the worst case: they decide
-//! whether it can be served now, or has to wait for the cleaner.
+//! There are two measures. *Weight* is what live data needs when it is packed well. It decides whether a request can
+//! ever be served (`Full`, at once). *Device bytes* are what data takes in the worst case, when each fragment is
+//! written alone. They decide whether a request can be served now, or has to wait for the cleaner.
 //!
-//! Some slabs are kept back for the cleaner, for checkpoints and for tombstones, so that deleting works on a full store.
+//! Some slabs are reserved for the cleaner, for checkpoints and for tombstones, so that deletes work on a full store.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -29,11 +29,11 @@ pub struct SlabCounts {
 /// Space of a store. `total = used + reserved + available`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes callers may fill (kept-back slabs, headers and bad slabs taken off).
+    /// Bytes callers may fill (reserved slabs, headers and bad slabs taken off).
     pub total_bytes: u64,
     /// Live bytes: file data, index pages, overhead.
     pub used_bytes: u64,
-    /// Promised to reservations that are not in the index yet, and set aside for writes to come.
+    /// Promised to reservations that are not in the index yet, and reserved for later writes (fallocate).
     pub reserved_bytes: u64,
     /// What another reservation may take.
     pub available_bytes: u64,
@@ -46,21 +46,22 @@ pub struct Space {
 pub(crate) struct Promises {
     weight: Cell<u64>,
     device_bytes: Cell<u64>,
-    /// Bytes of payload set aside for writes to come: their owner keeps count of them in rows.
+    /// Payload bytes reserved for later writes (fallocate): the caller keeps count of them in rows.
     aside: Cell<u64>,
-    /// Weight that is promised twice for a moment: set aside still, and promised to the writes that fill it.
+    /// Weight that counts twice for a moment: still reserved by fallocate, and promised to the writes that fill it.
     twice: Cell<u64>,
-    /// Those who wait for room, one at a time: in order.
+    /// Held by the request that waits for space; others wait for their turn, in order.
     turn: Mutex<()>,
-    /// Device bytes that were promised are written, or given back.
+    /// Notified when promised device bytes are written or given back.
     released: Notify,
     waiting: Cell<u32>,
     grants: Cell<u64>,
-    /// Set by the cleaner when it could gain nothing more for those who waited: after how many deaths of live bytes that was.
-    hopeless_at: Cell<Option<u64>>,
+    /// Set when the cleaner could gain nothing more for waiting requests: the count of `Allocator::deaths` at that
+    /// time.
+    nothing_to_clean_at: Cell<Option<u64>>,
 }
 
-/// A promise of room: given back when dropped, used up by [`crate::Store::place`].
+/// A promise of space: given back when dropped, used up by [`crate::Store::place`].
 pub struct Reservation {
     promises: Rc<Promises>,
     weight: u64,
@@ -70,14 +71,15 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// What it is for fills `payload_bytes` that are set aside, and counted so until it is done.
+    /// Declares that its writes fill `payload_bytes` reserved by fallocate, which count as reserved until the writes
+    /// are applied.
     pub fn fills(&mut self, payload_bytes: u64) {
         let weight = aside_weight(payload_bytes).min(self.weight);
         self.twice += weight;
         self.promises.twice.set(self.promises.twice.get() + weight);
     }
 
-    /// The bytes are on the device: only their weight is still promised, until the index knows them.
+    /// The bytes are on the device: only their weight stays promised, until the index has them.
     pub(crate) fn placed(mut self) -> Self {
         let device_bytes = std::mem::take(&mut self.device_bytes);
         self.promises.release(device_bytes);
@@ -89,14 +91,15 @@ impl Reservation {
         self.weight
     }
 
-    /// Takes the promise of `payload_bytes` out of one that [`crate::Store::promise`] gave; all of it, if it is less.
+    /// Splits off the promise of `payload_bytes` from one that [`crate::Store::promise`] gave; all of it, if it is
+    /// less.
     pub fn split(&mut self, payload_bytes: u64) -> Self {
         let weight = aside_weight(payload_bytes).min(self.weight);
         self.weight -= weight;
         Self { promises: self.promises.clone(), weight, device_bytes: 0, twice: 0 }
     }
 
-    /// Adds the promise of another of the same store.
+    /// Adds another promise of the same store.
     pub fn join(&mut self, mut other: Self) {
         assert!(Rc::ptr_eq(&self.promises, &other.promises), "each is kept in the accounts of its store");
         self.weight += std::mem::take(&mut other.weight);
@@ -121,17 +124,18 @@ impl std::fmt::Debug for Reservation {
 }
 
 impl Promises {
-    /// True if somebody waits for the cleaner.
+    /// True if a request waits for the cleaner.
     pub(crate) fn anybody_waits(&self) -> bool {
         self.waiting.get() > 0
     }
 
-    /// The cleaner can gain nothing more after so many `deaths`: those who wait are told `Full`.
-    pub(crate) fn set_hopeless(&self, deaths: Option<u64>) {
-        self.hopeless_at.set(deaths);
+    /// At this count of `deaths` the cleaner can gain nothing more: waiting requests get `Full`. None: it may gain
+    /// something.
+    pub(crate) fn set_nothing_to_clean(&self, deaths: Option<u64>) {
+        self.nothing_to_clean_at.set(deaths);
     }
 
-    /// Reservations granted so far.
+    /// Reservations granted since the start.
     pub(crate) fn grants(&self) -> u64 {
         self.grants.get()
     }
@@ -143,7 +147,7 @@ impl Promises {
         }
     }
 
-    /// To one for whom there is room on the device: the cleaner gets on.
+    /// Grants a request for which the device has space; counts as progress of the cleaner.
     fn grant(self: &Rc<Self>, weight: u64, device_bytes: u64) -> Reservation {
         self.grants.set(self.grants.get() + 1);
         self.hold(weight, device_bytes)
@@ -167,7 +171,8 @@ pub(crate) fn aside_weight(payload_bytes: u64) -> u64 {
     payload_bytes.saturating_add(payload_bytes / 32)
 }
 
-/// Device bytes of them when each is written in a run of its own, and slabs end in their middle.
+/// Worst-case device bytes of a payload: each fragment is written in a run of its own, and slabs end in the middle of
+/// runs.
 fn device_bytes_of(payload_bytes: u64, fragments: u64, slab_usable: u64) -> u64 {
     let sectors = payload_bytes + fragments * 2 * limits::SECTOR;
     sectors + (sectors / slab_usable + 1) * 3 * limits::SECTOR
@@ -177,7 +182,7 @@ impl Core {
     /// Bytes of a slab that live data can fill, whatever its fragments.
     pub(crate) fn slab_usable(&self) -> u64 {
         let slab = self.geometry.slab_bytes;
-        // Its header, run headers and padding (1/64, 8 KiB at least), and the end that no whole block fits.
+        // Less its header, run headers and padding (1/64, at least 8 KiB), and the end that no whole block fits.
         slab - limits::SECTOR - (slab / 64).max(2 * limits::SECTOR) - BLOCK_BYTES.min(slab / 8)
     }
 
@@ -185,10 +190,11 @@ impl Core {
     pub(crate) fn space(&self) -> Space {
         let alloc = self.alloc.borrow();
         let slabs = alloc.counts();
-        // Two more than those kept back: the open one's rest and the last one to be emptied cannot be counted on.
-        let good = self.geometry.slab_count.saturating_sub(slabs.bad + self.keep_slabs + 2);
+        // Two more than the reserved ones: the rest of the open slab, and the last slab to be emptied, cannot be
+        // counted on.
+        let good = self.geometry.slab_count.saturating_sub(slabs.bad + self.reserved_slabs + 2);
         let total_bytes = u64::from(good) * self.slab_usable();
-        // What the running checkpoint supersedes is free soon, and the slabs kept back have room for both.
+        // Pages that the running checkpoint supersedes are free soon, and the reserved slabs have space for both.
         let pages = alloc.page_live().saturating_sub(self.table.borrow().superseded_bytes());
         let used_bytes = (alloc.data_live() + pages).min(total_bytes);
         let reserved_bytes = self.promises.weight.get() + aside_weight(self.promises.aside.get());
@@ -198,7 +204,7 @@ impl Core {
 
     /// Device bytes that callers' data can take before a slab has to be cleaned.
     fn writable_bytes(&self) -> u64 {
-        let free = self.alloc.borrow().sure_free_count().saturating_sub(self.keep_slabs);
+        let free = self.alloc.borrow().sure_free_count().saturating_sub(self.reserved_slabs);
         u64::from(free) * self.slab_usable() + self.writer.open_rest().saturating_sub(BLOCK_BYTES)
     }
 
@@ -208,14 +214,14 @@ impl Core {
         self.space().available_bytes / 33 * 32
     }
 
-    /// See [`crate::Store::promisable_again`].
-    pub(crate) fn promisable_again(&self) -> u64 {
+    /// See [`crate::Store::reclaimable_bytes`].
+    pub(crate) fn reclaimable_bytes(&self) -> u64 {
         // The inverse of the weight, rounded down.
         (self.space().available_bytes + self.overdraft()) / 33 * 32
     }
 
-    /// See [`crate::Store::promise_again`].
-    pub(crate) fn promise_again(&self, payload_bytes: u64) -> StoreResult<Reservation> {
+    /// See [`crate::Store::reclaim_promise`].
+    pub(crate) fn reclaim_promise(&self, payload_bytes: u64) -> StoreResult<Reservation> {
         let weight = aside_weight(payload_bytes);
         self.refuse_when_full(weight, self.overdraft())?;
         Ok(self.promises.hold(weight, 0))
@@ -238,7 +244,7 @@ impl Core {
     pub(crate) async fn reserve(&self, payload_bytes: u64, fragments: usize, aside: u64) -> StoreResult<Reservation> {
         let weight = weight_of(payload_bytes, fragments as u64);
         let device_bytes = device_bytes_of(payload_bytes, fragments as u64, self.slab_usable());
-        // A piece of a few bytes weighs more than what was set aside for it.
+        // A piece of a few bytes weighs more than the space withheld for it.
         let overdraft = if aside >= payload_bytes { self.overdraft() } else { 0 };
         let aside = aside_weight(aside) + overdraft;
         self.refuse_when_full(weight, aside)?;
@@ -255,14 +261,14 @@ impl Core {
             let released = promises.released.notified();
             self.check_running()?;
             self.refuse_when_full(weight, aside)?;
-            // The cleaner waits for room as well.
+            // The cleaner finds no space to move data to, either.
             self.writer.stalled().map_or(Ok(()), Err)?;
             if self.room_now(device_bytes) {
                 return Ok(promises.grant(weight, device_bytes));
             }
-            if self.is_hopeless() {
+            if self.has_nothing_to_clean() {
                 let (crowded, now, checkpoints) = (self.journal_crowded(), self.env.now(), self.checkpoints.get());
-                // Neither later checkpoints nor others' places that come and go are waited for.
+                // Later checkpoints are not waited for; nor, for long, is data of others that is not in the index yet.
                 let (since, begun) = *hopeless_since.get_or_insert((now, checkpoints.begun));
                 let checkpoint = checkpoints.finished < begun;
                 let pinned = self.alloc.borrow().pinned() > 0 && now.since(since) < limits::PINNED_FOR;
@@ -273,8 +279,9 @@ impl Core {
                     self.wake_checkpoint.notify_one();
                     self.demand_commit_if_it_frees();
                 }
-                // Those who were promised room before write less than the worst case, and may leave garbage behind, as do those whose
-                // bytes are not in the index yet; a checkpoint gives back what it took. There is nothing to be cleaned before they have.
+                // Other requests were promised the worst case, write less, and may leave garbage behind. So may those
+                // whose bytes are not in the index yet. A checkpoint gives back what it took. Before that there is
+                // nothing to clean.
                 select! {
                     biased;
                     () = progress => {}
@@ -296,7 +303,8 @@ impl Core {
         }
     }
 
-    /// What those who have room set aside may take beyond all that is promised: of the two slabs that are not counted on, half of one.
+    /// What requests with withheld space may take beyond all that is promised: half of one of the two slabs not counted
+    /// on.
     fn overdraft(&self) -> u64 {
         let space = self.space();
         let data_and_pages = {
@@ -308,15 +316,15 @@ impl Core {
         (self.slab_usable() / 2).saturating_sub(over)
     }
 
-    /// True if the cleaner found nothing more to be gained for those who wait, and nothing has died since.
-    fn is_hopeless(&self) -> bool {
+    /// True if the cleaner found nothing more to gain for waiting requests, and no live bytes have died since.
+    fn has_nothing_to_clean(&self) -> bool {
         let alloc = self.alloc.borrow();
-        // What is free, but not after a crash, a checkpoint makes so.
+        // Slabs that are free now, but not after a crash: a checkpoint makes them so.
         let unsure = alloc.sure_free_count() < alloc.free_count();
-        !unsure && self.promises.hopeless_at.get() == Some(alloc.deaths())
+        !unsure && self.promises.nothing_to_clean_at.get() == Some(alloc.deaths())
     }
 
-    /// True if somebody waits for the cleaner.
+    /// True if a request, or a queued write of a caller, waits for the cleaner.
     pub(crate) fn somebody_waits(&self) -> bool {
         self.promises.anybody_waits() || self.writer.user_waits()
     }
@@ -325,7 +333,7 @@ impl Core {
         !self.journal_crowded() && self.writable_bytes() >= self.promises.device_bytes.get() + device_bytes
     }
 
-    /// `aside`: weight that was set aside for this very request, with the overdraft that it may take.
+    /// `aside`: weight that is withheld for this very request, with the overdraft that it may take.
     fn refuse_when_full(&self, weight: u64, aside: u64) -> StoreResult<()> {
         self.check_running()?;
         if weight <= self.space().available_bytes + aside { Ok(()) } else { Err(self.full_error(weight)) }
@@ -347,7 +355,7 @@ impl Core {
     }
 }
 
-/// Runs its function when it goes.
+/// Calls its function when it is dropped.
 pub(crate) struct OnDrop<F: FnMut()>(pub F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

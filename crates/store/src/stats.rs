@@ -1,4 +1,4 @@
-//! What the store counts.
+//! Counters of the store.
 
 use forebay_env::DiskRequests;
 use forebay_proto::Histogram;
@@ -18,37 +18,38 @@ pub struct StoreStats {
     pub device_bytes: u64,
     /// Transactions applied.
     pub transactions: u64,
-    /// Groups committed, by the time from closing each to its durability, in microseconds.
+    /// Groups committed: the time from closing each until it is durable, in microseconds.
     pub commit_us: Histogram,
-    /// Of them, those that closed because their first change was old enough.
+    /// Groups that closed because their first change was old enough.
     pub closed_by_time: u64,
-    /// Those that closed because the journal, the index in memory or the free slabs ran short.
+    /// Groups that closed because the journal, the index in memory or the free slabs ran short.
     pub closed_by_size: u64,
-    /// Those that closed because somebody waited for them.
+    /// Groups that closed because a caller waited for them.
     pub closed_on_demand: u64,
     /// Payload bytes given to the journal.
     pub journal_bytes: u64,
     /// Bytes of the journal's ring.
     pub journal_ring_bytes: u64,
-    /// Bytes of it since the last checkpoint.
+    /// Bytes of the ring since the last checkpoint.
     pub journal_used_bytes: u64,
-    /// Bytes of it that transactions may take before the next one. A part of the ring is kept for restarts.
+    /// Bytes of the ring that transactions may use before the next checkpoint. A part of the ring is reserved for
+    /// restarts.
     pub journal_free_bytes: u64,
-    /// Times the journal's end passed the end of its ring.
+    /// How often the journal's head passed the end of its ring.
     pub journal_wraps: u64,
     /// Checkpoints finished.
     pub checkpoints: u64,
-    /// Bytes of index pages written by them.
+    /// Bytes of index pages that checkpoints wrote.
     pub checkpoint_bytes: u64,
     /// Slabs emptied by the cleaner.
     pub slabs_cleaned: u64,
-    /// Live bytes it moved.
+    /// Live bytes that the cleaner moved.
     pub compacted_bytes: u64,
     /// Slabs retired after medium errors.
     pub slabs_retired: u64,
-    /// Pieces of live data the cleaner found unreadable or rotten.
+    /// Pieces of live data that the cleaner found unreadable or corrupt.
     pub damaged_pieces: u64,
-    /// Reads whose bytes did not match their sums.
+    /// Reads whose bytes did not match their checksums.
     pub read_corruptions: u64,
     /// Pages of the table read from the device.
     pub pages_loaded: u64,
@@ -69,12 +70,12 @@ impl StoreStats {
     }
 }
 
-/// A disk of a store, and what was asked of it since it was opened.
+/// A disk of a store, and the requests to it since it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceStats {
     /// `data` or `journal`.
     pub part: &'static str,
-    /// Which copy of a mirrored store; 0 if there is one only.
+    /// Which copy of a mirrored store; 0 if the store has one copy.
     pub copy: usize,
     /// Counts of requests.
     pub requests: DiskRequests,

@@ -1,4 +1,4 @@
-//! The handle.
+//! The handle of an open store: its public functions.
 
 use std::{ops::Range, rc::Rc, time::Duration};
 
@@ -17,9 +17,9 @@ use crate::{
 pub struct RecoveryReport {
     /// Highest transno recovered.
     pub last_transno: Transno,
-    /// Journal records applied again.
+    /// Transactions redone from the journal.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of their payloads.
     pub bytes: u64,
     /// The journal ended in a torn record, which was dropped.
     pub torn_tail: bool,
@@ -38,7 +38,7 @@ pub struct Fragment {
     pub fid: Fid,
     /// First byte within the object.
     pub offset: u64,
-    /// The bytes; aligned ones of a sector's multiple go to the device without a copy.
+    /// The bytes. If aligned, and a multiple of the sector long, they go to the device without a copy.
     pub data: Bytes,
     /// Chosen by the writer.
     pub write_id: WriteId,
@@ -54,7 +54,7 @@ pub struct Fragment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitPoint(pub(crate) u64);
 
-/// A piece of what [`Store::read`] was asked for.
+/// A piece of the range that [`Store::read`] was called with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// First byte within the object.
@@ -83,14 +83,15 @@ pub enum SegmentBody {
     Hole,
 }
 
-/// An open store. Clones share it; when the last one goes, background work ends and what is not committed is lost.
+/// An open store, shared by its clones. When the last one is dropped, background work ends and uncommitted changes are
+/// lost.
 #[derive(Clone)]
 pub struct Store {
     core: Rc<Core>,
     _handle: Rc<Handle>,
 }
 
-/// Ends background work when the last [`Store`] goes.
+/// Ends background work when the last [`Store`] is dropped.
 struct Handle(Rc<Core>);
 
 impl Drop for Handle {
@@ -107,7 +108,7 @@ impl Store {
 
     /// Opens the store in `dir`: recovers, durably opens a new incarnation, starts background work.
     ///
-    /// Errors: `Foreign`, `Unsupported`, `Corrupt` (do not serve; fsck), `Busy` when somebody else has it open.
+    /// Errors: `Foreign`, `Unsupported`, `Corrupt` (do not serve; fsck), `Busy` when another process has it open.
     pub fn open<'a>(env: &'a Env, dir: &'a str, options: &'a OpenOptions) -> Boxed<'a, StoreResult<Store>> {
         Box::pin(async move {
             let core = recovery::open(env, dir, options).await?;
@@ -125,10 +126,12 @@ impl Store {
         format::read_identity(env, dir)
     }
 
-    /// Prepares `place` to take the place of the copy of a mirrored store that is lost, or else of the one that `dir` names
-    /// as the other. Whoever serves the store, now or later, fills it. Returns the directory of the copy that stays.
-    /// `overwrite`: what the devices of `place` hold is of no worth; that of a copy of this store is none in any case.
-    /// Errors: `Invalid`, in words; `Busy`.
+    /// Prepares `place` for a new copy of a mirrored store. It replaces the lost copy; or, if none is lost, the one
+    /// that `dir` names as the other. A server of the store, now or later, fills the new copy. Returns the directory of
+    /// the copy that stays.
+    ///
+    /// `overwrite`: the devices of `place` may be overwritten, whatever they hold. A copy of this store may be
+    /// overwritten in any case. Errors: `Invalid`, in words; `Busy`.
     pub fn mirror_replace<'a>(
         env: &'a Env,
         dir: &'a str,
@@ -138,69 +141,73 @@ impl Store {
         Box::pin(async move { mirror::replace(env, dir, place, overwrite).await })
     }
 
-    /// Declares the copy of a mirrored store that is not here lost for good. Errors: `Invalid`, in words; `Busy`.
+    /// Declares the missing copy of a mirrored store lost for good. Errors: `Invalid`, in words; `Busy`.
     pub fn mirror_alone<'a>(env: &'a Env, dir: &'a str) -> Boxed<'a, StoreResult<()>> {
         Box::pin(async move { mirror::alone(env, dir).await })
     }
 
-    /// Moves the journal of the cleanly stopped store in `dir` to `to`: a slot if that device is shared, or blank with room
-    /// for one; else all of it. What a crash leaves, the same call finishes. Errors: in words; the store is as it was.
+    /// Moves the journal of the cleanly stopped store in `dir` to `to`. If that device is shared, or blank with space
+    /// for a slot, the journal takes a slot; else the whole device. After a crash, the same call finishes the move.
+    /// Errors: in words; the store is as it was.
     pub fn move_journal<'a>(env: &'a Env, dir: &'a str, to: &'a str) -> Boxed<'a, StoreResult<MovedJournal>> {
         Box::pin(async move { slots::relocate(env, dir, to).await })
     }
 
-    /// Gives the store in `dir`, whose journal is lost, an empty place for another one, as [`Store::move_journal`] would
-    /// choose it. Not a store before a journal is made in it. Errors: in words; nothing has changed.
+    /// Gives the store in `dir`, whose journal is lost, an empty location for another one, chosen as
+    /// [`Store::move_journal`] chooses. The store cannot be opened before a journal is made there. Errors: in words;
+    /// nothing has changed.
     pub fn new_journal<'a>(env: &'a Env, dir: &'a str, to: &'a str) -> Boxed<'a, StoreResult<NewJournal>> {
         Box::pin(async move { slots::anew(env, dir, to).await })
     }
 
-    /// Takes back [`Store::new_journal`].
+    /// Undoes [`Store::new_journal`].
     pub fn no_new_journal<'a>(env: &'a Env, dir: &'a str, new: &'a NewJournal) -> Boxed<'a, StoreResult<()>> {
         Box::pin(async move { new.undo(env, dir).await })
     }
 
-    /// Whose journals lie where on a shared device. Errors: `Foreign` if it is none.
+    /// The slots of a shared journal device, and the targets that own them. Errors: `Foreign` if it has no slots.
     pub fn journal_slots<'a>(env: &'a Env, path: &'a str) -> Boxed<'a, StoreResult<Vec<JournalSlot>>> {
         Box::pin(async move { slots::list(env, path).await })
     }
 
-    /// Frees the slot of a store that is gone. Errors: `Invalid` if it has none there, `Busy` while it is open.
+    /// Frees the slot of a store that no longer exists. Errors: `Invalid` if it has none there, `Busy` while it is
+    /// open.
     pub fn free_journal_slot<'a>(env: &'a Env, path: &'a str, target: Uuid) -> Boxed<'a, StoreResult<()>> {
         Box::pin(async move { slots::free(env, path, target).await })
     }
 
-    /// How the copies stand. None: the store is not mirrored.
+    /// State of the copies. None: the store is not mirrored.
     pub fn mirror(&self) -> Option<MirrorStatus> {
         let (data, journal) = (self.core.data.mirror()?, self.core.journal.device().mirror()?);
         Some(MirrorStatus { parts: vec![data.status(), journal.status()] })
     }
 
-    /// What it is.
+    /// The store's identity.
     pub fn identity(&self) -> &Identity {
         &self.core.identity
     }
 
-    /// Counts the openings; the high bits of transnos.
+    /// The number of this start; the high bits of transnos.
     pub fn incarnation(&self) -> Incarnation {
         self.core.incarnation
     }
 
-    /// What opening it found.
+    /// What recovery found when the store was opened.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.core.report
     }
 
-    /// Brings the leaves of `keys` to memory: they stay until the caller's next await. Waits while the journal is crowded.
+    /// Loads the leaves of `keys` into memory; they stay until the caller's next await. Waits while space in the
+    /// journal, or for index pages, is short.
     pub async fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> StoreResult<()> {
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
         self.core.admits().await?;
         self.core.resident(|table| keys.iter().try_for_each(|key| table.get(key.as_ref()).map(drop))).await
     }
 
-    /// True while what the store itself has to write finds no room, on a thin device: what is placed now may be refused, though it was
-    /// reserved.
-    pub fn stands_still(&self) -> bool {
+    /// True while the store's own writes find no space on a thin-provisioned device. New data may be refused then, even
+    /// if its space was reserved.
+    pub fn is_out_of_backing_space(&self) -> bool {
         self.core.writer.stalled().is_some()
     }
 
@@ -211,7 +218,7 @@ impl Store {
         Ok(self.core.table.borrow().get(key)?.map(Bytes::copy_from_slice))
     }
 
-    /// A row's value, from the device if need be.
+    /// A row's value, read from the device if it is not in memory.
     pub async fn load(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
         check_key(key)?;
         self.core.resident(|table| Ok(table.get(key)?.map(Bytes::copy_from_slice))).await
@@ -236,13 +243,14 @@ impl Store {
         })
     }
 
-    /// Promises room for `payload_bytes` in `fragments` fragments, headers included. Waits while only garbage is in the
-    /// way, or the journal is crowded. Errors: `Full`, at once, when live data leaves no room.
+    /// Reserves space for `payload_bytes` in `fragments` fragments, headers included. Waits while only garbage takes
+    /// the space, or the journal is short of space. Errors: `Full`, at once, when live data leaves no space.
     pub async fn reserve(&self, payload_bytes: u64, fragments: usize) -> StoreResult<Reservation> {
         self.reserve_from(payload_bytes, fragments, 0).await
     }
 
-    /// As [`Store::reserve`]; room for `aside` bytes of the payload was set aside before.
+    /// As [`Store::reserve`], when space for `aside` bytes of the payload is withheld for this request already (by
+    /// fallocate or a grant).
     pub fn reserve_from(
         &self,
         payload_bytes: u64,
@@ -255,33 +263,36 @@ impl Store {
         })
     }
 
-    /// Promises room for `payload_bytes` that are to be set aside: hold it until they are. Errors: `Full`, at once.
+    /// Promises space for `payload_bytes` of later writes. Hold the promise until they are written, or counted by
+    /// [`Store::set_aside`]. Errors: `Full`, at once.
     pub fn promise(&self, payload_bytes: u64) -> StoreResult<Reservation> {
         self.core.promise(payload_bytes)
     }
 
-    /// Most that [`Store::promise`] does not refuse now.
+    /// The largest promise that [`Store::promise`] makes now.
     pub fn promisable_bytes(&self) -> u64 {
         self.core.promisable_bytes()
     }
 
-    /// As [`Store::promise`], of what was promised before a restart: small pieces of others may have taken a little of it since.
-    pub fn promise_again(&self, payload_bytes: u64) -> StoreResult<Reservation> {
-        self.core.promise_again(payload_bytes)
+    /// As [`Store::promise`], for a promise that was made before a restart. Small pieces of other writes may have used
+    /// a little of its space since.
+    pub fn reclaim_promise(&self, payload_bytes: u64) -> StoreResult<Reservation> {
+        self.core.reclaim_promise(payload_bytes)
     }
 
-    /// Most that [`Store::promise_again`] does not refuse now.
-    pub fn promisable_again(&self) -> u64 {
-        self.core.promisable_again()
+    /// The largest promise that [`Store::reclaim_promise`] makes now.
+    pub fn reclaimable_bytes(&self) -> u64 {
+        self.core.reclaimable_bytes()
     }
 
-    /// What a promise of so much payload takes off the bytes that are available.
+    /// Bytes of available space that a promise of `payload_bytes` takes.
     pub fn promise_weight(payload_bytes: u64) -> u64 {
         crate::space::aside_weight(payload_bytes)
     }
 
-    /// Of the caller's rows, which keep count of it, some that set `before` bytes aside set `now` bytes aside: others find that
-    /// much less room. Nothing is refused. After a restart all starts at 0.
+    /// Counts space that rows of the caller reserve for later writes (fallocate): some that reserved `before` bytes now
+    /// reserve `now` bytes. Other requests find that much less space. This is never refused. After a restart the count
+    /// starts at 0.
     pub fn set_aside(&self, before: u64, now: u64) {
         self.core.set_aside(before, now);
     }
@@ -291,9 +302,9 @@ impl Store {
         self.core.space()
     }
 
-    /// Puts fragments in the next free place; returns when they are on the device (not flushed).
+    /// Writes fragments to the next free location; returns when they are on the device (not flushed).
     ///
-    /// Fragments of one call must not overlap, and fit what was reserved. Errors: `Invalid`, `Medium`, `Stopped`.
+    /// Fragments of one call must not overlap, and must fit the reservation. Errors: `Invalid`, `Medium`, `Stopped`.
     pub fn place(&self, room: Reservation, fragments: Vec<Fragment>) -> Boxed<'_, StoreResult<Placed>> {
         Box::pin(async move { self.core.place(room, fragments).await })
     }
@@ -308,19 +319,19 @@ impl Store {
         &self.core
     }
 
-    /// Brings the index of `range` of an object to memory: it stays until the caller's next await.
+    /// Loads the index of `range` of an object into memory; it stays until the caller's next await.
     pub async fn prefetch_extents(&self, fid: Fid, range: Range<u64>) -> StoreResult<()> {
         self.core.admits().await?;
         self.core.prefetch_extents(fid, range).await
     }
 
-    /// Brings the index of an object's `limit` last extents of `range` to memory, for [`Txn::tail_begins`].
+    /// Loads the index of the last `limit` extents of an object's `range` into memory, for [`Txn::tail_begins`].
     pub async fn prefetch_tail(&self, fid: Fid, range: Range<u64>, limit: usize) -> StoreResult<()> {
         self.core.admits().await?;
         self.core.prefetch_tail(fid, range, limit).await
     }
 
-    /// Waits until `point` is durable; does not hurry it.
+    /// Waits until `point` is durable, without asking for an earlier commit.
     pub async fn committed(&self, point: CommitPoint) -> StoreResult<()> {
         self.core.committed(point.0).await
     }
@@ -330,22 +341,23 @@ impl Store {
         self.core.committed_group() >= point.0
     }
 
-    /// Closes the running group of transactions now. Many demands share one commit.
+    /// Closes the running group of transactions now. Concurrent requests share one commit.
     pub fn commit_soon(&self) {
         self.core.demand_commit(Close::Demand);
     }
 
-    /// A group of transactions is on its way to the devices.
+    /// True if a group of transactions is being committed.
     pub fn is_committing(&self) -> bool {
-        self.core.commits_under_way() > 0
+        self.core.commits_in_flight() > 0
     }
 
-    /// What a commit takes lately; one, or a write of file data, that takes longer by now counts by itself. Zero: there were none lately.
-    pub fn commit_pace(&self) -> Duration {
+    /// Commit latency: the recent average, or the age of the oldest commit or data write in progress if that is larger.
+    /// Zero: no recent commit, and nothing in progress.
+    pub fn commit_latency(&self) -> Duration {
         self.core.pace.get(self.core.env.now())
     }
 
-    /// A checkpoint has begun and is not durable.
+    /// True if a checkpoint has begun and is not durable yet.
     pub fn is_checkpointing(&self) -> bool {
         let counts = self.core.checkpoints.get();
         counts.begun > counts.finished
@@ -356,7 +368,7 @@ impl Store {
         *self.core.last_committed.borrow()
     }
 
-    /// Tells each change of [`Store::last_committed`].
+    /// Notifies the receiver of each change of [`Store::last_committed`].
     pub fn on_commit(&self) -> watch::Receiver<Transno> {
         self.core.last_committed.subscribe()
     }
@@ -370,8 +382,9 @@ impl Store {
         })
     }
 
-    /// As [`Store::read`], of several ranges, in order and apart: their segments one after another. What lies side by side
-    /// on the device is read together. And the value of `key`, if there is one, as it was when the bytes were.
+    /// As [`Store::read`], for several ranges, in order and not overlapping: returns their segments one after another.
+    /// Ranges that lie side by side on the device are read together. Also returns the value of `key`, if it exists, of
+    /// the same moment as the bytes.
     pub fn read_with_row<'a>(
         &'a self,
         fid: Fid,
@@ -397,7 +410,8 @@ impl Store {
     /// Stops cleanly: commits, checkpoints, attests. Other clones fail with `Stopped` afterwards.
     pub fn close(self) -> Boxed<'static, StoreResult<()>> {
         Box::pin(async move {
-            // The block would take what it uses of `self`; without a handle the store halts.
+            // The async block captures only the fields that it uses: without this line `_handle` would be dropped, and
+            // the store would halt, at once.
             let Self { core, _handle } = self;
             core.sync().await?;
             core.checkpoint_now().await?;
@@ -410,8 +424,8 @@ impl Store {
         })
     }
 
-    /// Stops the store if a file of its devices has been deleted: what it takes from then on is gone with its server. One
-    /// system call for each. Errors: `Stopped`, with the reason.
+    /// Stops the store if a file of its devices has been deleted: whatever is written from then on disappears with the
+    /// server process. One system call for each file. Errors: `Stopped`, with the reason.
     pub fn check_devices(&self) -> StoreResult<()> {
         if let Some(path) = self.deleted() {
             self.core.stop_because(&format!(
@@ -421,7 +435,7 @@ impl Store {
         self.core.check_running()
     }
 
-    /// A file of its devices has been deleted.
+    /// True if a file of its devices has been deleted.
     pub fn is_deleted(&self) -> bool {
         self.deleted().is_some()
     }
@@ -450,7 +464,7 @@ impl Store {
         stats
     }
 
-    /// What was asked of its disks, copy by copy, those in use now. Where data and journal share a disk, each has its own count.
+    /// Requests to the store's disks, for each copy in use now. Data and journal on one disk are counted separately.
     pub fn devices(&self) -> Vec<DeviceStats> {
         let parts = [("data", &self.core.data), ("journal", self.core.journal.device())];
         let of = |(part, device): (&'static str, &mirror::Device)| {

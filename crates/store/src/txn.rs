@@ -1,7 +1,8 @@
-//! Transactions: changes of rows, collected aside and applied at once.
+//! Transactions: changes of rows, collected privately and applied at once.
 //!
 //! Invariant: a transaction that fails has changed nothing.
-//! Not here: when it becomes durable (see `commit`), what overlaps do to extents (see `extent`).
+//! Not here: when a transaction becomes durable (see `commit`), and how overlapping writes change extents (see
+//! `extent`).
 
 use std::{collections::BTreeMap, ops::Range, rc::Rc};
 
@@ -22,7 +23,7 @@ use crate::{
     },
 };
 
-/// A transaction being built: nothing is visible before [`Txn::apply`]; dropped, it leaves no trace.
+/// A transaction being built. Nothing is visible before [`Txn::apply`]; a transaction that is dropped leaves no trace.
 ///
 /// Keys are at most 64 bytes long, values at most 192 KiB. Keys that begin with a byte below 0x10 are the store's own.
 pub struct Txn {
@@ -30,7 +31,7 @@ pub struct Txn {
     rows: BTreeMap<Key, Option<Bytes>>,
     tombstones: Vec<Item>,
     transno: Transno,
-    /// Keep their slabs until the index knows them.
+    /// Fragments whose slabs stay pinned until the index has them.
     placed: Vec<Placed>,
 }
 
@@ -60,8 +61,8 @@ impl Txn {
         self.set(key.as_ref(), None);
     }
 
-    /// Makes placed fragments visible; extents they overlap are trimmed. Prefetch the extents of each fragment's range
-    /// just before. Errors: `NotResident`.
+    /// Makes placed fragments visible, and trims the extents that they overlap. Prefetch the extents of each fragment's
+    /// range just before. Errors: `NotResident`.
     pub fn insert(&mut self, placed: Placed) -> StoreResult<()> {
         for new in placed.extents() {
             let existing = self.overlapping(new.0, new.1.offset..new.1.end())?;
@@ -86,35 +87,36 @@ impl Txn {
         self.remove(FragmentKind::Destroy, fid, 0..u64::MAX, version)
     }
 
-    /// From where on an object has its `limit` last extents of `range`; `range.start` if it has fewer. For objects of any
-    /// size, in bounded steps: [`crate::Store::prefetch_tail`], this, then [`Txn::truncate`] or [`Txn::punch`] from there.
+    /// Offset at which the last `limit` extents of an object's `range` begin; `range.start` if there are fewer. To cut
+    /// objects of any size in bounded steps: [`crate::Store::prefetch_tail`], this, then [`Txn::truncate`] or
+    /// [`Txn::punch`] from there.
     pub fn tail_begins(&self, fid: Fid, range: Range<u64>, limit: usize) -> StoreResult<u64> {
         let tail = tail_extents(&self.core.table.borrow(), fid, &range, limit)?;
         Ok(tail_start(&tail, &range, limit))
     }
 
-    /// How many of an object's bytes in `range` are there. Prefetch its extents just before. Errors: `NotResident`.
+    /// How many bytes of an object's `range` hold data. Prefetch its extents just before. Errors: `NotResident`.
     pub fn data_bytes(&self, fid: Fid, range: Range<u64>) -> StoreResult<u64> {
         let found = self.overlapping(fid, range.clone())?;
         let within = |extent: &Extent| extent.end().min(range.end).saturating_sub(extent.offset.max(range.start));
         Ok(found.iter().map(within).sum())
     }
 
-    /// What of an object lies in `range`, in order, and which write each part is of. Prefetch its extents just before. Errors:
-    /// `NotResident`.
+    /// The parts of an object's `range` that hold data, in order, each with the write that it comes from. Prefetch its
+    /// extents just before. Errors: `NotResident`.
     pub fn writes(&self, fid: Fid, range: Range<u64>) -> StoreResult<Vec<(Range<u64>, WriteId)>> {
         let found = self.overlapping(fid, range.clone())?;
         let within = |extent: &Extent| extent.offset.max(range.start)..extent.end().min(range.end);
         Ok(found.iter().map(|extent| (within(extent), extent.write_id)).filter(|(of, _)| !of.is_empty()).collect())
     }
 
-    /// The highest transno contained: what `last_committed` moves to when this is durable.
+    /// Sets the highest transno contained: `last_committed` moves to it when this transaction is durable.
     pub fn set_transno(&mut self, transno: Transno) {
         self.transno = transno;
     }
 
     /// Changes the table, at once and as a whole. Errors: `NotResident` (nothing changed: prefetch, build it anew),
-    /// `Stopped`, `Busy` (a quarter of the journal and more waits to be committed).
+    /// `Stopped`, `Busy` (the running group would exceed three eighths of the journal, or the space left in it).
     pub fn apply(self) -> StoreResult<CommitPoint> {
         let core = self.core.clone();
         core.check_running()?;
@@ -126,14 +128,14 @@ impl Txn {
             return Err((*missing).into());
         }
         Ok(core.apply(self.rows, self.tombstones, self.transno))
-        // The placed fragments are in the index now; dropping them takes their pins off.
+        // The index has the placed fragments now: dropping them here unpins their slabs.
     }
 
     pub(crate) fn set(&mut self, key: &[u8], value: Option<Bytes>) {
         self.rows.insert(Key::new(key), value);
     }
 
-    /// Replaces the extent whose row is `key`, if its value is still `value`, by others. For the cleaner.
+    /// Replaces the extent whose row is `key` by others, if its value is still `value`. For the cleaner.
     pub(crate) fn replace_extent(&mut self, key: &[u8], value: &[u8], fid: Fid, by: &[Extent]) -> StoreResult<bool> {
         if self.get(key)?.as_deref() != Some(value) {
             return Ok(false);
@@ -143,7 +145,7 @@ impl Txn {
         Ok(true)
     }
 
-    /// Keeps `placed`'s slabs until this transaction is applied.
+    /// Keeps the slabs of `placed` pinned until this transaction is applied.
     pub(crate) fn hold(&mut self, placed: Placed) {
         self.placed.push(placed);
     }
@@ -203,7 +205,7 @@ pub(crate) fn decode_row(fid: Fid, offset: u64, value: &[u8]) -> StoreResult<Ext
         .map_err(|error| StoreError::corrupt(format!("the index of object {fid} at {offset}: {error}; run fsck")))
 }
 
-/// Why the end of an object cannot be told.
+/// Why the last extents of an object could not be found.
 pub(crate) enum TailError {
     Missing(MissingPage),
     Store(StoreError),
@@ -252,7 +254,7 @@ pub(crate) fn tail_extents(
     Ok(found)
 }
 
-/// Where those begin, or all of `range` if they are fewer than `limit`.
+/// Where the extents of `tail` begin, or `range.start` if they are fewer than `limit`.
 pub(crate) fn tail_start(tail: &[Extent], range: &Range<u64>, limit: usize) -> u64 {
     let first = tail.last().filter(|_| tail.len() >= limit);
     first.map_or(range.start, |extent| extent.offset.max(range.start))
@@ -281,7 +283,7 @@ pub(crate) fn check_key(key: &[u8]) -> StoreResult<()> {
 }
 
 impl Core {
-    /// A page holds any row, and a slab any page.
+    /// Errors: `Invalid` for a value that is too large: a page must hold any row, and a slab any page.
     fn check_value(&self, value: &[u8]) -> StoreResult<()> {
         let most = VALUE_BYTES_MAX.min(self.geometry.slab_bytes as usize / 4);
         if value.len() <= most {
@@ -293,7 +295,8 @@ impl Core {
     /// Errors: `Busy` when the running group would outgrow the journal; admission (`journal_admits`) makes that rare.
     fn refuse_flood(&self, more_bytes: u64) -> StoreResult<()> {
         let running = self.commit.borrow().running.redo.len() as u64;
-        // What is applied must fit the journal as it is: a checkpoint, which makes room, begins only behind it.
+        // What is applied must fit the journal as it is: a checkpoint, which frees space, begins only behind the
+        // running group.
         let total = running + more_bytes;
         if total <= self.journal.ring_bytes() * 3 / 8 && self.journal.room_for(total + limits::OWN_ROWS_BYTES) {
             return Ok(());
@@ -314,8 +317,8 @@ impl Core {
         }
         let group = commit.running.number;
         let mut table = self.table.borrow_mut();
-        // A leaf that loses its last row goes, and where its keys belong then may not be in memory: what is put comes first, which
-        // only splits leaves, and what is not there is not deleted.
+        // A leaf is dropped with its last row, and the leaf that then takes its keys may not be in memory. So puts come
+        // first, which only split leaves; and rows that do not exist are not deleted.
         let found = |value: Result<Option<&[u8]>, MissingPage>| value.expect("it was found resident").is_some();
         let puts = rows.iter().filter_map(|(key, value)| Some((key, Some(value.as_deref()?))));
         let deletes = rows.iter().filter(|(key, value)| value.is_none() && found(table.get(key)));
@@ -338,7 +341,7 @@ impl Core {
         let (bytes, transactions) = (commit.running.redo.len() as u64, 1);
         drop((commit, table));
         self.stats.borrow_mut().transactions += transactions;
-        // The commit task sets its clock by the first change, and goes at once by size.
+        // The commit task sets its timer by the first change, and starts at once when the group is large enough.
         if bytes >= self.group_bytes_max() {
             self.demand_commit(Close::Size);
         } else {
@@ -347,7 +350,7 @@ impl Core {
         CommitPoint(group)
     }
 
-    /// Moves live bytes between slabs as a row changes.
+    /// Updates the live bytes of slabs when a row changes.
     fn account(&self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>, group: u64) {
         if key.first() != Some(&extent::SPACE) {
             return;

@@ -1,4 +1,4 @@
-//! A store in use: what is written is read, what is committed survives, what is not is lost as a suffix.
+//! A store in use: reads return what was written, commits survive, and a crash loses the rest as a suffix.
 
 use crate::common::*;
 use forebay_env::sim::Sim;
@@ -50,7 +50,7 @@ fn committed_changes_survive_a_power_cut_and_uncommitted_ones_do_not() {
         store.sync().await.unwrap();
         assert_eq!(store.last_committed(), Transno(1));
         write(&store, fid(1), 0, 50_000, 2).await.unwrap();
-        std::mem::forget(store); // the machine dies; nothing is said to anyone
+        std::mem::forget(store); // the machine dies: no clean stop
     });
     sim.power_cut(node);
     let env = sim.env(node);
@@ -100,7 +100,7 @@ fn a_store_much_overwritten_cleans_and_reuses_its_slabs() {
     let env = sim.env(node);
     sim.block_on(async {
         let store = fresh(&env, &tiny(), &quick()).await;
-        // Half of the device lives, in pieces; ten times as much is written.
+        // Half of the device is live data in pieces; ten times as much is written.
         for round in 0..1500u64 {
             write(&store, fid(round * 7 % 97), (round % 3) * 8192, 8192, round + 1).await.unwrap();
         }
@@ -147,7 +147,7 @@ fn a_bounded_cache_serves_a_table_larger_than_it() {
     });
 }
 
-/// Requests of a part, over its one copy.
+/// Requests to a part, on its one copy.
 fn requests(store: &Store, part: &str) -> forebay_env::DiskRequests {
     let device = store.devices().into_iter().find(|device| device.part == part);
     device.expect("every store has it").requests

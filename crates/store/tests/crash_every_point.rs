@@ -1,9 +1,9 @@
-//! The store is crashed at every write and every flush of random histories, each time torn in several ways (`tears`), and
-//! opened again.
+//! Crashes the store at every write and every flush of random histories, each time torn in several ways (`tears`), and
+//! opens it again.
 //!
-//! Oracle: the recovered state is the model after some prefix of the applied operations, and that prefix holds at least
-//! what had been reported committed by then. Any torn block, any other object's byte, any lost committed row shows.
-//! The same histories, crashed at the same points, are looked at by fsck in the workspace's `tests/fsck/crash.rs`.
+//! Oracle: the recovered state is the model after some prefix of the applied operations. That prefix holds at least
+//! what had been reported committed by then. Any torn block, any other object's byte, any lost committed row shows. The
+//! workspace's `tests/fsck/crash.rs` runs fsck on the same histories, crashed at the same points.
 //!
 //! More histories: `FOREBAY_CRASH_HISTORIES=N`; one of them again: `FOREBAY_CRASH_SEED=N`.
 
@@ -13,9 +13,9 @@ use crate::common::{history::*, tears::*, *};
 use forebay_env::sim::{DiskImage, Sim};
 use forebay_store::Store;
 
-/// After one in so many crashes the store is used on, crashed and opened once more.
+/// After one crash in this many, the store is used further, crashed and opened once more.
 const GO_ON_EVERY: u64 = 32;
-/// Of so many histories one is swept: each of its points with each number of sectors.
+/// One history in this many is swept: each of its points with each number of sectors.
 const SWEPT_EVERY: u64 = 10;
 
 fn check_every_point(history: &mut History, tally: &mut Tally) {

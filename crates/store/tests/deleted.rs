@@ -1,4 +1,5 @@
-//! Files that are deleted under a store that has them open: the kernel takes writes, and keeps them until the store is closed.
+//! Files that are deleted while a store has them open: the kernel accepts writes, and keeps them until the store is
+//! closed.
 
 use crate::common::*;
 use forebay_env::{real, testing::scratch_dir};

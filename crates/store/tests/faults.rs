@@ -225,7 +225,7 @@ fn a_lost_write_over_old_valid_content_is_found() {
     let (sim, node, env) = simulated(8);
     sim.block_on(async {
         let store = fresh(&env, &small(), &quick()).await;
-        // The place will hold an older, intact run of the same object before the lost write goes there.
+        // The location will hold an older, intact run of the same object before the lost write goes there.
         for sequence in 1..400u64 {
             write(&store, fid(1), 0, 30_000, sequence).await.unwrap();
         }

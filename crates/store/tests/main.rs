@@ -1,4 +1,5 @@
-//! The store over simulated disks, and over files that are deleted under it. One program: a store takes half a minute to compile.
+//! The store over simulated disks, and over files that are deleted under it. One program, as a store takes half a
+//! minute to compile.
 
 mod basics;
 mod common;

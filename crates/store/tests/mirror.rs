@@ -1,5 +1,5 @@
-//! A store on two devices: one may fail, rot, vanish or come back, and nothing that was called durable is lost, and nothing
-//! that was left behind comes back.
+//! A store on two devices: one may fail, rot, vanish or come back. Nothing that was called durable is lost, and no copy
+//! that was left behind counts again.
 
 use std::time::Duration;
 
@@ -135,12 +135,12 @@ fn a_copy_that_fails_is_left_behind_and_never_comes_back_as_current() {
         });
         sim.power_cut(node);
         heal_copy(&sim, node, bad);
-        // The one that was left behind is found by itself.
+        // Only the copy that was left behind is there.
         let away = take_away(&sim, node, good);
         let env = sim.env(node);
         sim.block_on(async { open_error(&env, bad).await });
         sim.crash(node);
-        // The one that went on is found by itself.
+        // Only the copy that continued is there.
         bring_back(&sim, node, &away);
         let behind = take_away(&sim, node, bad);
         let env = sim.env(node);
@@ -150,7 +150,7 @@ fn a_copy_that_fails_is_left_behind_and_never_comes_back_as_current() {
             store.close().await.unwrap();
         });
         sim.crash(node);
-        // Both: the one that was left behind is filled.
+        // Both are there: the copy that was left behind is filled.
         bring_back(&sim, node, &behind);
         let env = sim.env(node);
         sim.block_on(async {
@@ -192,7 +192,7 @@ fn a_copy_whose_files_vanish_or_become_others_is_noticed_and_left_behind() {
             assert!(matches!(states(&store, MIRROR)[1], CopyState::Lost { .. }), "{what}: {:?}", store.mirror());
             put(&store, 2, 2).await;
             store.close().await.unwrap();
-            // What lies there now is nobody's to overwrite, and is left alone.
+            // What lies there now may not be overwritten, and is left alone.
             let store = Store::open(&env, DIR, &quick()).await.unwrap();
             expect(&store, 2, 2).await;
             env.sleep(Duration::from_secs(60)).await;
@@ -245,9 +245,9 @@ fn a_lost_copy_is_replaced_and_filled_while_the_store_is_served() {
     });
 }
 
-/// fill, the device hangs, write, |the hour is over| | it is left behind, and filled again when it answers
+/// fill, the device hangs for an hour, write | the hour is over | it is left behind, and filled again when it answers
 #[test]
-fn a_copy_that_hangs_while_it_is_filled_hinders_nobody() {
+fn hung_copy_during_resync_does_not_block_writes() {
     for delay_ms in [0, 1, 5, 20, 80, 300] {
         let (sim, node, env) = simulated(delay_ms);
         sim.block_on(async {
@@ -370,7 +370,7 @@ fn rot_and_unreadable_places_of_one_copy_are_mended_from_the_other() {
     let env = sim.env(node);
     sim.block_on(async {
         let store = Store::open(&env, DIR, &quick()).await.unwrap();
-        // A place that stays unreadable after it was written anew takes its copy out: the rest must do then.
+        // A location that stays unreadable after it was rewritten takes its copy out: the rest must suffice then.
         for number in 1..40 {
             expect(&store, number, number).await;
         }
@@ -413,7 +413,7 @@ fn a_witness_tells_the_last_copy_from_one_that_was_left_behind() {
     }
 }
 
-/// The state after a crash, with both copies, and then with only one of them; and the crash before with only one.
+/// The state after a crash with either copy alone; then with both copies, and with one of them after both were served.
 fn check_mirrored(history: &History, point: usize, images: &[DiskImage], what: &str) {
     let least = history.committed_at(point);
     let place = |sim: &Sim, node: NodeId, copies: &[usize]| {
@@ -445,7 +445,7 @@ fn check_mirrored(history: &History, point: usize, images: &[DiskImage], what: &
         verify(&store, &history.states[prefix as usize], what).await;
         prefix
     });
-    // What was served once must be there whichever copy goes.
+    // What was served once must be there whichever copy is lost.
     sim.power_cut(node);
     let (lost, kept) = if point.is_multiple_of(2) { (DIR, MIRROR) } else { (MIRROR, DIR) };
     take_away(&sim, node, lost);
@@ -503,7 +503,7 @@ fn filling_a_copy_survives_crashes_anywhere() {
                 verify(&store, &states[prefix], &what).await;
                 let until = states.len() as u64 + sim.random_below(30);
                 let work = operate(&sim, &env, &store, &mut states, until, &|| ());
-                // In the first lives, nobody waits for it.
+                // The work is cut off at some point. Only the last life waits until the copies are in sync.
                 let _ = env.timeout(Duration::from_micros(sim.random_below(20_000)), work).await;
                 if lives < 6 {
                     return None;

@@ -1,4 +1,4 @@
-//! Large fragments in a store that is cleaned all the time, with rows that are not in memory: what is moved is moved once.
+//! Large fragments in a store that is cleaned all the time, with rows that are not in memory: each piece is moved once.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -13,7 +13,8 @@ const OBJECTS: u64 = 24;
 const OBJECT_BYTES: u64 = 768 << 10;
 const PAGE: u64 = 4096;
 
-/// random overwrites of 4 to 512 KiB by four at once, more than half full |the cleaner, with rows to be loaded| every byte is the last written
+/// random overwrites of 4 to 512 KiB by four writers, more than half full |the cleaner, with rows to be loaded| every
+/// byte is the last written
 #[test]
 fn what_the_cleaner_moves_stays_what_was_written() {
     for seed in 0..6 {
@@ -90,7 +91,7 @@ async fn write_one(
     txn.apply().map(drop)
 }
 
-/// Every page has the bytes of whoever wrote it last.
+/// Every page has the bytes of its last writer.
 async fn check(store: &Store, fid: Fid, newest: &[u64], seed: u64) {
     let bytes = read(store, fid, 0..OBJECT_BYTES).await.expect("it reads");
     for (page, number) in (0..).zip(newest) {

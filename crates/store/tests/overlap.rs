@@ -1,4 +1,4 @@
-//! Commits that overlap: nobody who comes while a record is on its way waits for two of them.
+//! Overlapping commits: a change that arrives while a record is in flight does not wait for two commits.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use forebay_store::OpenOptions;
 
 use crate::common::{DIR, fresh, quick, tiny};
 
-/// Of the slow journal.
+/// Flush time of the slow journal.
 const FLUSH: Duration = Duration::from_millis(10);
 
-/// one waits for a commit | its record is on its way | another one comes | it waits for its own only
+/// one change waits for a commit | its record is in flight | another change arrives | it waits for its own commit only
 #[test]
-fn who_comes_during_a_commit_waits_for_one() {
-    let waits = |commits_under_way: u32| {
+fn change_during_a_commit_waits_for_one_commit() {
+    let waits = |commits_in_flight: u32| {
         let sim = Sim::new(1);
         let node = sim.add_node("oss0");
         let env = sim.env(node);
         sim.block_on(async {
-            let store = fresh(&env, &tiny(), &OpenOptions { commits_under_way, ..quick() }).await;
+            let store = fresh(&env, &tiny(), &OpenOptions { commits_in_flight, ..quick() }).await;
             let model = DiskModel { latency_flush: FLUSH, jitter: 0.0, ..DiskModel::default() };
             sim.set_disk_model(node, &format!("{DIR}/journal"), model);
             let put = async |key: u8| {

@@ -1,4 +1,4 @@
-//! What a store does between a restart and its next checkpoint is found again by the next recovery.
+//! The next recovery finds what a store did between a restart and its next checkpoint.
 
 use crate::common::*;
 use bytes::Bytes;
@@ -6,12 +6,12 @@ use forebay_env::sim::Sim;
 use forebay_proto::{Uuid, crc};
 use forebay_store::{FormatOptions, Store};
 
-/// Slabs: many more than a recovery looks at in vain.
+/// Slabs: many more than a recovery examines in vain.
 const SLABS: u64 = 60;
 const OBJECTS: u64 = 40;
 const OBJECT_BYTES: usize = 60 << 10;
 
-/// an aged store, closed | a restart, a destroy, power cut | the slab with its tombstone is found, wherever it is
+/// an aged store, closed | a restart, a destroy, power cut | the slab with its tombstone is found, wherever it lies
 #[test]
 fn a_slab_opened_after_a_restart_is_found_after_the_next() {
     for seed in 0..12 {
@@ -41,7 +41,7 @@ fn a_slab_opened_after_a_restart_is_found_after_the_next() {
             destroy(&store, fid(OBJECTS), sequence + 1).await.expect("it goes");
             store.sync().await.expect("it commits");
             assert!(store.stats().slabs_opened > 0 && store.stats().checkpoints == 0, "{:?}", store.stats());
-            // A checkpoint may have begun, and opened one of which nothing is durable yet.
+            // A checkpoint may have begun, and opened a slab of which nothing is durable yet.
             let opened = before + 1..=before + store.stats().slabs_opened;
             std::mem::forget(store);
             opened
@@ -57,7 +57,7 @@ fn a_slab_opened_after_a_restart_is_found_after_the_next() {
     }
 }
 
-/// rows, of which one is alone in its page | a restart | that one goes, and one beside it comes
+/// rows, one of them alone in its page | a restart | that row is deleted, and one beside it is put
 #[test]
 fn a_transaction_that_empties_a_page_is_applied_as_a_whole_whatever_is_in_memory() {
     let key = |number: u32, beside: u8| [&[0x40][..], &number.to_be_bytes(), &[beside]].concat();
@@ -105,7 +105,7 @@ fn a_transaction_that_empties_a_page_is_applied_as_a_whole_whatever_is_in_memory
     }
 }
 
-/// records side by side, one write over many | a restart | a write up to a record that was there
+/// records side by side, one write over many | a restart | a write that ends where an earlier record begins
 #[test]
 fn a_write_that_ends_where_a_page_of_the_index_begins_is_applied() {
     let object = fid(1);
@@ -131,7 +131,7 @@ fn a_write_that_ends_where_a_page_of_the_index_begins_is_applied() {
     }
 }
 
-/// What looks like the header of a run of `slab`: right in all but its length, which is none.
+/// Looks like the header of a run of `slab`: right in all but its length, which is impossible.
 fn forged(target: Uuid, slab: u32) -> Vec<u8> {
     let mut sector = [&b"FBYRUN01"[..], &1u32.to_le_bytes(), &4096u32.to_le_bytes()].concat();
     sector.extend((u64::MAX - 4095).to_le_bytes());
@@ -143,7 +143,7 @@ fn forged(target: Uuid, slab: u32) -> Vec<u8> {
     sector
 }
 
-/// file data that looks like runs, destroyed | its slabs are used again | restarts
+/// file data that looks like runs, destroyed | its slabs are reused | restarts
 #[test]
 fn file_data_that_looks_like_a_run_stops_no_start() {
     let sim = Sim::new(9);
@@ -188,7 +188,8 @@ fn file_data_that_looks_like_a_run_stops_no_start() {
     });
 }
 
-/// objects that fill an eighth, written over again and again, by several at once | a crash, a start, at once on | there is room
+/// objects that fill an eighth, overwritten many times, by several writers at once | a crash, a start, more writes at
+/// once | there is space
 #[test]
 fn a_store_that_is_nearly_empty_has_room_right_after_a_crash() {
     for seed in 0..15 {
@@ -211,7 +212,7 @@ fn a_store_that_is_nearly_empty_has_room_right_after_a_crash() {
                     writers.push(env.spawn(async move {
                         for number in 0..10 + sim.random_below(60) {
                             let object = fid(4 * writer + sim.random_below(4));
-                            // Some in pieces, so that most slabs hold a little that lives.
+                            // Some only in part, so that most slabs hold a little live data.
                             let (at, length) = match sim.random_below(4) {
                                 0 => (0, OBJECT_BYTES),
                                 _ => (sim.random_below(12) * 4096, 4096 * (1 + sim.random_below(3) as usize)),

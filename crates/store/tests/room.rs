@@ -1,4 +1,5 @@
-//! Who is refused for want of room, and who is not: what was set aside is there, whatever happened meanwhile.
+//! Which requests are refused for lack of space, and which are not: reserved space is there, whatever happened
+//! meanwhile.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,11 +14,11 @@ use forebay_store::{FormatOptions, OpenOptions, Store, StoreErrorKind, StoreResu
 
 const SLAB: u64 = 2 << 20;
 const PIECE: u64 = 128 << 10;
-/// What a writer takes for what a piece needs beside its bytes.
+/// What a writer allows for the needs of a piece beside its bytes.
 const SLACK: u64 = 16 << 10;
-/// Fills the store.
+/// The object that fills the store.
 const FILLER: u64 = 0;
-/// Has room set aside.
+/// The object with reserved space.
 const ASIDE: u64 = 1;
 
 /// A store of 31 slabs.
@@ -25,16 +26,16 @@ fn format() -> FormatOptions {
     FormatOptions { journal_bytes: 1 << 20, slab_bytes: SLAB, data_bytes: SLAB * 31, ..tiny() }
 }
 
-/// What writers were told of, and will replay.
+/// Writes that were acknowledged, and will be replayed.
 struct Told {
     /// Object, offset and transno, in order of transnos.
     writes: RefCell<Vec<(u64, u64, u64)>>,
     next: Cell<u64>,
-    /// Bytes set aside of which none are written.
+    /// Reserved bytes of which none are written.
     aside: Cell<u64>,
 }
 
-/// One write; `aside`: payload that was set aside for it.
+/// One write; `aside`: payload for which space is withheld.
 async fn write_from(store: &Store, (object, at, transno): (u64, u64, u64), aside: u64) -> StoreResult<()> {
     let room = store.reserve_from(PIECE, 1, aside).await?;
     let data = stamped(fid(object), at, PIECE as usize, transno).freeze();
@@ -69,7 +70,7 @@ async fn fill(env: &Env, store: &Rc<Store>, told: &Rc<Told>, writers: u64) {
     told.writes.borrow_mut().sort_by_key(|(_, _, transno)| *transno);
 }
 
-/// After a start: what is not in the store is replayed; then what was set aside is written.
+/// After a start: replays what the store does not hold, then writes into the reserved space.
 async fn go_on(env: &Env, sim: &Sim, store: &Store, told: &Told, seed: u64) {
     let known = store.recovery().last_transno.0;
     store.set_aside(0, told.aside.get());
@@ -97,9 +98,10 @@ async fn go_on(env: &Env, sim: &Sim, store: &Store, told: &Told, seed: u64) {
     }
 }
 
-/// room is set aside; others fill the store |X|, replayed, |X| meanwhile | the store is full, and what was set aside can be written
+/// space is reserved; others fill the store |X|, replayed, |X| meanwhile | the store is full, and the reserved space
+/// can be written
 #[test]
-fn what_was_set_aside_is_there_after_crashes_of_a_full_store() {
+fn reserved_space_survives_crashes_of_a_full_store() {
     for seed in 0..30 {
         let sim = Sim::new(seed);
         let node = sim.add_node("oss0");
@@ -137,8 +139,8 @@ fn what_was_set_aside_is_there_after_crashes_of_a_full_store() {
     }
 }
 
-/// a full store on which nothing is left beside what was set aside; that is written in two pieces, the second of 16 bytes, as the
-/// kernel cuts a write from a buffer that does not begin with a page | both are taken
+/// a full store with nothing left beside the reserved space; that is written in two pieces, the second of 16 bytes |
+/// both are taken. (The kernel cuts a write from a buffer that does not begin with a page in this way.)
 #[test]
 fn a_piece_of_a_few_bytes_finds_the_room_that_was_set_aside_for_it() {
     let sim = Sim::new(1);
@@ -149,7 +151,7 @@ fn a_piece_of_a_few_bytes_finds_the_room_that_was_set_aside_for_it() {
         let told = Rc::new(Told { writes: RefCell::default(), next: Cell::new(1), aside: Cell::new(0) });
         store.set_aside(0, 8 * PIECE);
         fill(&env, &store, &told, 1).await;
-        // What was told before a crash is replayed, and takes the rest.
+        // A write that was acknowledged before a crash is replayed, and takes the rest.
         let replayed = (FILLER, told.next.get() * PIECE, told.next.get());
         write_from(&store, replayed, PIECE + SLACK).await.expect("a replay is taken");
         assert_eq!(store.space().available_bytes, 0);
@@ -180,9 +182,10 @@ fn a_piece_of_a_few_bytes_finds_the_room_that_was_set_aside_for_it() {
     });
 }
 
-/// a full store; as much as half a slab is on its way into what was set aside | a piece of a few bytes beside it is taken
+/// a full store; writes of half a slab are in flight into the reserved space | a piece of a few bytes beside them is
+/// taken
 #[test]
-fn what_is_on_its_way_into_room_that_was_set_aside_does_not_count_twice() {
+fn writes_in_flight_into_reserved_space_count_once() {
     let sim = Sim::new(2);
     let node = sim.add_node("oss0");
     let env = sim.env(node);
@@ -204,9 +207,9 @@ fn what_is_on_its_way_into_room_that_was_set_aside_does_not_count_twice() {
     });
 }
 
-/// a full store; a little goes everywhere; quiet | as much is written, at once
+/// a full store; holes everywhere; quiet | as much is written, at once
 #[test]
-fn what_went_here_and_there_can_be_written_anew_after_the_cleaner_gave_up() {
+fn punched_space_can_be_rewritten_after_cleaner_gave_up() {
     for part in [12, 16, 24, 40] {
         let sim = Sim::new(part);
         let node = sim.add_node("oss0");
@@ -237,7 +240,7 @@ fn what_went_here_and_there_can_be_written_anew_after_the_cleaner_gave_up() {
     }
 }
 
-/// a nearly full store; writes, holes, checkpoints, side by side | nothing is refused for which there is room
+/// a nearly full store; writes, holes, checkpoints, in parallel | nothing is refused for which there is space
 #[test]
 fn a_write_is_refused_only_where_there_is_no_room_for_it() {
     let mut refused = 0;

@@ -1,5 +1,5 @@
-//! Journals of several targets on one device, and a journal that moves: nothing of a neighbour is ever touched, and a crash at
-//! any time leaves each target one whole journal.
+//! Journals of several targets on one device, and a journal that moves. Nothing of a neighbour is ever touched, and a
+//! crash at any time leaves each target one complete journal.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use forebay_store::{FormatOptions, Identity, MirrorPlace, Store, StoreErrorKind,
 const DEVICE: &str = "/dev/fast";
 const OTHER: &str = "/dev/faster";
 const MIB: u64 = 1 << 20;
-/// Less than any request to a disk takes.
+/// Less than any disk request takes.
 const STEP: Duration = Duration::from_micros(15);
 
 fn simulated(seed: u64) -> (Sim, NodeId) {
@@ -44,7 +44,7 @@ async fn open(env: &Env, index: u32) -> Store {
     Store::open(env, &dir(index), &quick()).await.unwrap_or_else(|e| panic!("OST{index:04x}: {e}"))
 }
 
-/// Writes durably, so that the target can be told from others and from its past.
+/// Writes durably, so that the target can be told from others and from its earlier state.
 async fn put(store: &Store, index: u32, sequence: u64) {
     write(store, fid(u64::from(index)), 0, 9000, sequence).await.unwrap();
     store.sync().await.unwrap();
@@ -70,8 +70,8 @@ async fn slots(env: &Env, device: &str) -> Vec<(u32, u64, u64)> {
     slots.iter().map(|slot| (slot.name.index, slot.offset, slot.bytes)).collect()
 }
 
-/// Runs `work` on the node and cuts its power after each step of time, until it gets through; `check` looks at what is left.
-/// Returns how many cuts that were.
+/// Runs `work` on the node and cuts its power after each step of time, until `work` completes. `check` examines what is
+/// left. Returns the number of cuts.
 fn cut_at_every_step<F: Future<Output = ()> + 'static>(
     prepare: impl Fn(&Sim, NodeId),
     work: impl Fn(Env) -> F,
@@ -162,7 +162,7 @@ fn a_slot_is_open_once_and_is_not_freed_while_it_is() {
         assert_eq!(kind(Store::free_journal_slot(&env, DEVICE, target).await), Some(StoreErrorKind::Invalid));
         let error = Store::open(&env, &dir(0), &quick()).await.err().unwrap();
         assert!(error.kind == StoreErrorKind::Foreign && error.message.contains("forebay journal list"), "{error}");
-        // The next one takes its place, and the neighbour is as it was.
+        // The next target takes its slot, and the neighbour is unchanged.
         format(&env, 2, DEVICE).await.unwrap();
         assert_eq!(slots(&env, DEVICE).await.iter().map(|slot| slot.0).collect::<Vec<_>>(), [2, 1]);
         holds(&open(&env, 1).await, 1, 1).await;
@@ -174,7 +174,7 @@ fn a_device_that_holds_anything_or_has_no_room_is_refused_and_left_as_it_is() {
     let (sim, node) = simulated(3);
     let env = sim.env(node);
     sim.block_on(async {
-        // Another target has all of it.
+        // Another target uses the whole device.
         let whole = FormatOptions { journal_shared: false, ..slotted(0, DEVICE) };
         let identity = Store::format(&env, &dir(0), &whole).await.unwrap();
         assert_eq!(identity.journal_bytes, 8 * MIB);
@@ -186,18 +186,18 @@ fn a_device_that_holds_anything_or_has_no_room_is_refused_and_left_as_it_is() {
             assert!(error.message.contains(&identity.uuid.to_string()) && error.message.contains("--journal-size"));
         }
         assert!(sim.disk_bytes(node, DEVICE) == before);
-        // A file system, or whatever.
+        // A file system, or anything else.
         let mut foreign = DiskImage::zeroed(8 * MIB);
         foreign.write(0x438, &[0x53, 0xef]);
         sim.set_disk_image(node, OTHER, foreign.clone());
         let error = format(&env, 1, OTHER).await.unwrap_err();
         assert!(error.kind == StoreErrorKind::Busy && error.message.contains("--overwrite-journal"), "{error}");
         assert!(sim.disk_image(node, OTHER) == foreign);
-        // Said to be of no worth.
+        // The operator allows overwriting it.
         let options = FormatOptions { journal_overwrite: true, ..slotted(1, OTHER) };
         Store::format(&env, &dir(1), &options).await.unwrap();
         let before = sim.disk_bytes(node, OTHER);
-        // A slot of a shared device is nobody's to overwrite, and it has room for so much.
+        // A slot of a shared device may not be overwritten, and the device has no space for a journal of this size.
         let options = FormatOptions { journal_bytes: 7 * MIB, journal_overwrite: true, ..slotted(2, OTHER) };
         let error = Store::format(&env, &dir(2), &options).await.unwrap_err();
         assert!(error.kind == StoreErrorKind::Full && error.message.contains("smaller --journal-size"), "{error}");
@@ -231,7 +231,7 @@ fn a_format_cut_off_anywhere_costs_no_slot_and_no_neighbour() {
                 holds(&open(&env, 0).await, 0, 1).await;
                 put(&open(&env, 1).await, 1, 1).await;
                 let taken = slots(&env, DEVICE).await;
-                // One is lost only if the last step before the identity was made and that was not.
+                // A slot is lost only by a crash between the last step before the identity and the identity.
                 assert!(taken.len() == 2 || taken.len() == 3 && !made, "{taken:?}");
             });
         },
@@ -255,7 +255,7 @@ fn a_first_format_cut_off_anywhere_leaves_a_device_that_can_be_shared() {
     assert!(cuts > 20, "{cuts} cuts");
 }
 
-/// Moves the journal of OST0000 from `from` to `to`, cut off at each step; then again, whole.
+/// Moves the journal of OST0000 from `from` to `to`, cut off at each step; then again, to the end.
 fn moved_and_cut_off(from: Option<&'static str>, to: &'static str) {
     let cuts = cut_at_every_step(
         |sim, node| {
@@ -281,7 +281,7 @@ fn moved_and_cut_off(from: Option<&'static str>, to: &'static str) {
                 store.close().await.unwrap();
                 match Store::move_journal(&env, &dir(0), to).await {
                     Ok(moved) => assert!((moved.to.as_str(), moved.left_behind) == (to, None)),
-                    // It was through: there was nothing left to do.
+                    // The move was complete: nothing was left to do.
                     Err(error) => assert!(error.kind == StoreErrorKind::Invalid, "{error}"),
                 }
                 let error = Store::move_journal(&env, &dir(0), to).await.unwrap_err();
@@ -344,7 +344,7 @@ fn a_move_is_refused_where_it_cannot_be_made_and_changes_nothing() {
         refused("/dev/small", "larger").await;
         let whole = FormatOptions { journal_shared: false, ..slotted(1, OTHER) };
         Store::format(&env, &dir(1), &whole).await.unwrap();
-        // No flag is named that a move has not.
+        // The advice names no flag that a move does not have.
         refused(OTHER, "has all of it: give another place; if what is there is of no worth, remove the file first")
             .await;
         holds(&open(&env, 0).await, 0, 2).await;
@@ -395,7 +395,7 @@ fn a_mirrored_target_has_a_slot_on_each_of_two_devices() {
             journal_path: Some(device.to_owned()),
             ..MirrorPlace::default()
         };
-        // Two copies on one device are none.
+        // Two copies on one device are not two copies.
         let both = FormatOptions { mirror: Some(place(DEVICE)), ..slotted(1, DEVICE) };
         assert_eq!(kind(Store::format(&env, DIR, &both).await), Some(StoreErrorKind::Busy));
         assert_eq!(slots(&env, DEVICE).await.len(), 1);

@@ -1,5 +1,5 @@
-//! A device that has no room behind it (thin), or fails where it is written: callers are told, nothing is lost for good, and
-//! nobody waits for ever.
+//! A thin-provisioned device without space, and a device whose writes fail: callers get the error, nothing is lost for
+//! good, and no caller waits forever.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use forebay_env::{
 };
 use forebay_store::{FormatOptions, Store, StoreErrorKind};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn simulated(seed: u64) -> (Sim, NodeId, Env) {
     let sim = Sim::new(seed);
@@ -29,7 +29,7 @@ async fn expect(store: &Store, object: u64, bytes: u64, sequence: u64) {
 }
 
 #[test]
-fn a_delete_and_a_checkpoint_without_room_wait_and_callers_are_told_at_once() {
+fn without_space_own_writes_wait_and_callers_get_full_at_once() {
     let (sim, node, env) = simulated(1);
     sim.block_on(async {
         let store = fresh(&env, &small(), &quick()).await;
@@ -44,13 +44,13 @@ fn a_delete_and_a_checkpoint_without_room_wait_and_callers_are_told_at_once() {
         let checkpoint = env.spawn(async move { checkpointing.checkpoint().await });
         env.sleep(Duration::from_secs(3)).await;
         for sequence in 4..8 {
-            let told = env.timeout(PATIENCE, write(&store, fid(2), 0, 60_000, sequence)).await;
+            let told = env.timeout(TIMEOUT, write(&store, fid(2), 0, 60_000, sequence)).await;
             assert_eq!(told.ok().and_then(kind), Some(StoreErrorKind::Full));
         }
         assert!(store.stopped().is_none(), "{:?}", store.stopped());
         sim.clear_disk_faults(node, DISKS[0]);
         for waits in [committed, checkpoint] {
-            env.timeout(PATIENCE, waits).await.expect("there is room now").expect("it ends").unwrap();
+            env.timeout(TIMEOUT, waits).await.expect("there is room now").expect("it ends").unwrap();
         }
         write(&store, fid(3), 0, 60_000, 9).await.unwrap();
         expect(&store, 3, 60_000, 9).await;
@@ -71,7 +71,7 @@ fn without_room_slabs_that_were_used_before_are_used_again() {
             env.sleep(Duration::from_secs(1)).await;
         }
         sim.disk_fault(node, DISKS[0], Fault::NoRoom);
-        // Places in slabs that were written whole once.
+        // Writes that found space in slabs used before.
         let mut placed = 0;
         for sequence in 100..160u64 {
             placed += u64::from(write(&store, fid(sequence % 6), 0, 60_000, sequence).await.is_ok());
@@ -82,7 +82,7 @@ fn without_room_slabs_that_were_used_before_are_used_again() {
         assert!(store.stopped().is_none(), "{:?}", store.stopped());
         assert!(placed > 5, "{placed} writes found a place");
         sim.clear_disk_faults(node, DISKS[0]);
-        env.timeout(PATIENCE, store.sync()).await.expect("there is room").unwrap();
+        env.timeout(TIMEOUT, store.sync()).await.expect("there is room").unwrap();
     });
 }
 
@@ -94,7 +94,7 @@ fn pieces_that_arrive_after_a_failure_let_go_of_their_slabs() {
         store.checkpoint().await.unwrap();
         let before = store.space().slabs.free;
         for attempt in 0..6u64 {
-            // A fragment of several slabs, of which one finds no room while others are on their way.
+            // A fragment of several slabs: one of them finds no space while others are in flight.
             sim.disk_fault(node, DISKS[0], Fault::NoRoom);
             let room = store.reserve(700_000, 1).await.unwrap();
             let data = stamped(fid(1), 0, 700_000, attempt + 1).freeze();
@@ -136,7 +136,7 @@ fn a_device_with_few_free_slabs_that_fails_every_write_stops_the_store() {
     });
 }
 
-/// many writes without room, room, write, commit |X| the journal is cut back
+/// many writes without space, space, write, commit |X| the journal is cut back
 #[test]
 fn openings_without_room_do_not_hide_what_was_opened_later() {
     let (sim, node, env) = simulated(5);

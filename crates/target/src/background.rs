@@ -1,25 +1,26 @@
-//! What a target does by itself: follows commits, notices a failed store, evicts silent sessions.
+//! Background tasks of a target: they follow commits, notice a failed store, and evict silent sessions.
 
 use std::{rc::Rc, time::Duration};
 
 use crate::{TargetState, core::Core, limits, service::Nobody};
 
-/// Starts all of it; it ends with the target.
+/// Starts all tasks; they end with the target.
 pub(crate) fn start(core: &Rc<Core>) {
     spawn(core, |core| async move { core.follow_commits().await });
     spawn(core, |core| async move { core.watch_store().await });
     spawn(core, |core| async move {
-        let _held = LetGoOfService(core.clone());
+        let _held = DropService(core.clone());
         core.watch_sessions().await;
     });
 }
 
-/// Held by a task, so that it is dropped when the target is closed, and when its node dies in the simulator.
-struct LetGoOfService(Rc<Core>);
+/// Drops the service when the target ends. A task holds this value, so it is dropped when the target is closed, and
+/// when its node dies in the simulator.
+struct DropService(Rc<Core>);
 
-impl Drop for LetGoOfService {
+impl Drop for DropService {
     fn drop(&mut self) {
-        // The old one is dropped after the borrow: it may hold the last handles of other things.
+        // The old service is dropped after the borrow: it may hold the last handles of other objects.
         let service = self.0.service.replace(Rc::new(Nobody));
         drop(service);
     }
@@ -37,7 +38,7 @@ fn spawn<F: Future<Output = ()> + 'static>(core: &Rc<Core>, task: impl FnOnce(Rc
 }
 
 impl Core {
-    /// Lets go of what a commit allows: replies that waited for it, keys that are clean, requests that settle.
+    /// Releases what a commit allows: replies and requests that waited for it, and keys that are committed now.
     async fn follow_commits(&self) {
         let mut commits = self.store.on_commit();
         while commits.changed().await.is_ok() {
@@ -50,7 +51,7 @@ impl Core {
         }
     }
 
-    /// Stops the target when a commit fails, whoever waits for it or not.
+    /// Stops the target when a commit fails, whether a request waits for that commit or not.
     async fn watch_store(&self) {
         while self.state.get() != TargetState::Stopped {
             self.applied.notified().await;
@@ -61,8 +62,8 @@ impl Core {
         }
     }
 
-    /// Sleeps; how much longer than that it took: the server was stopped (SIGSTOP, a machine that swaps), and nobody may be
-    /// blamed for that time. What came meanwhile is read before this returns.
+    /// Sleeps, and returns for how long the server was stopped meanwhile (SIGSTOP, a machine that swaps). That time
+    /// must not count against any client. The server reads the requests that arrived meanwhile before this returns.
     pub(crate) async fn sleep_running(&self, duration: Duration) -> Duration {
         let begun = self.env.now();
         self.env.sleep(duration).await;
@@ -76,7 +77,7 @@ impl Core {
         stopped + self.env.now().since(read)
     }
 
-    /// Evicts sessions nothing was heard of for too long.
+    /// Evicts sessions that sent nothing for the session timeout.
     async fn watch_sessions(&self) {
         let timeout = self.options.session_timeout;
         loop {
@@ -86,7 +87,7 @@ impl Core {
             }
             let now = self.env.now();
             for session in self.all_sessions() {
-                // What it sent while this server stood still is not read yet.
+                // The time that this server was stopped does not count: what the client sent then may not be read yet.
                 session.last_seen.set(session.last_seen.get() + stopped);
                 if now.since(session.last_seen.get()) >= timeout {
                     self.evict(&session, &format!("nothing was heard of it for {timeout:?}")).await;

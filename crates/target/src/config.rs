@@ -9,11 +9,11 @@ use crate::limits;
 /// How a target is run.
 #[derive(Clone)]
 pub struct TargetOptions {
-    /// After a restart, how long to wait for the clients of before; whoever is missing then is evicted.
+    /// How long a restarted target waits for the clients that it knows. Clients that are missing then are evicted.
     pub recovery_window: Duration,
-    /// A session nothing was heard of for this long is evicted.
+    /// A session that sends nothing for this long is evicted.
     pub session_timeout: Duration,
-    /// Bytes of bulk that may be in memory at once, over all connections.
+    /// Maximum bytes of bulk in memory at once, over all connections.
     pub bulk_bytes: u64,
     /// The cluster's map, where this server is the MGS.
     pub map: Option<Rc<dyn Fn() -> ClusterMap>>,

@@ -1,7 +1,7 @@
-//! Sessions begin, are resumed, and end.
+//! How sessions begin, are resumed, and end.
 //!
-//! Invariant: a session's row is durable before its client is told its number.
-//! Invariant: an ended session executes nothing any more; its client learns why when it comes again.
+//! Invariant: a session's row is durable before its client receives the session's number.
+//! Invariant: no request of an ended session is executed. Its client receives the reason when it reconnects.
 
 use std::rc::Rc;
 
@@ -31,7 +31,7 @@ impl Core {
         if let Err(error) = self.check_running().and_then(|()| self.check_peer(&connect)) {
             return self.refuse_connect(connection, &header, &connect, &error);
         }
-        self.end_former_lives(&connect);
+        self.evict_earlier_instances(&connect);
         match self.known_session(&connect) {
             Ok(Some(session)) => self.resume(connection, &header, &connect, &session),
             Ok(None) => self.begin_session(connection, header, connect),
@@ -39,8 +39,9 @@ impl Core {
         }
     }
 
-    /// A server that was started anew is not waited for in its former life.
-    fn end_former_lives(&self, connect: &Connect) {
+    /// Evicts the sessions that a restarted server (itself a client here) had before its restart. Recovery does not
+    /// wait for them.
+    fn evict_earlier_instances(&self, connect: &Connect) {
         let former: Vec<SessionId> = {
             let sessions = self.sessions.borrow();
             let former = sessions.values().filter(|session| connect.client.is_later_life(&session.client));
@@ -53,7 +54,7 @@ impl Core {
     }
 
     fn refuse_connect(&self, connection: &Connection, header: &FrameHeader, connect: &Connect, error: &ErrorReply) {
-        // A client that comes during recovery, or after its eviction, is no news.
+        // Clients that connect during recovery, or to a stopped target, are expected: not logged.
         if !matches!(error.errno, Errno::RECOVERING | Errno::STOPPED) {
             self.log(&format!("refused {} ({}): {error}", name(connect), connection.peer));
         }
@@ -81,8 +82,8 @@ impl Core {
         Ok(())
     }
 
-    /// The session to resume. A client that asks for a new one and has one already never got the answer to its first
-    /// Connect.
+    /// The session to resume. A client that asks for a new session and already has one never received the reply to its
+    /// first Connect.
     fn known_session(&self, connect: &Connect) -> Result<Option<Rc<Session>>, ErrorReply> {
         let recovering = self.state.get() == TargetState::Recovering;
         let by_client = self.by_client.borrow().get(&connect.client).copied();
@@ -103,8 +104,8 @@ impl Core {
         }
     }
 
-    /// A client that has seen more committed than we recovered: something durable was lost. Nobody is served before an
-    /// operator has looked.
+    /// Compares the client's `last_committed` with ours. If the client saw a later commit of an earlier incarnation,
+    /// durable changes were lost: the target stops until an operator has looked.
     fn check_commits(&self, connect: &Connect) -> Result<(), ErrorReply> {
         let ours = self.store.last_committed();
         if connect.last_committed <= ours {
@@ -148,7 +149,7 @@ impl Core {
         });
     }
 
-    /// From now on the session lives on this connection.
+    /// Binds the session to this connection.
     fn bind(&self, connection: &Rc<Connection>, header: &FrameHeader, connect: &Connect, session: &Rc<Session>) {
         if connection.is_closed() {
             return;
@@ -198,7 +199,7 @@ impl Core {
             let result = core.change_rows(std::slice::from_ref(&key), |txn| txn.put(&key, rows::value(&row))).await;
             match result {
                 Ok(_) if core.fenced.borrow().contains_key(&session.client) => {
-                    // The fence came meanwhile.
+                    // The client was fenced while its session row was written.
                     core.remove_rows(&session).await;
                     let error = ErrorReply::new(Errno::EVICTED, "the client was fenced; it has to start anew");
                     core.refuse_connect(&connection, &header, &connect, &error);
@@ -215,7 +216,7 @@ impl Core {
         });
     }
 
-    /// Numbers are unique for ever: the incarnation is, and the counter within it.
+    /// Session numbers are never reused: the incarnation is unique, and so is the counter within it.
     fn new_session(&self, connect: &Connect) -> Rc<Session> {
         let begun = self.sessions_begun.get() + 1;
         self.sessions_begun.set(begun);
@@ -227,13 +228,13 @@ impl Core {
         Session::new(id, connect.client, description, self.env.unix_time().0, self.env.now())
     }
 
-    /// The client says goodbye.
+    /// The client disconnects: ends its session.
     pub(crate) fn goodbye(&self, connection: &Rc<Connection>, session: Rc<Session>, request: Request) {
         let (core, connection, header) = (self.strong(), connection.clone(), request.header);
         self.env.spawn(async move {
             core.forget(&session, "it said goodbye");
-            // Durable before the client goes: a restart need not wait for it.
-            if let Some(point) = core.bury(&session, false).await {
+            // Durable before the client has the reply: a restarted target need not wait for this client.
+            if let Some(point) = core.remove_session(&session, false).await {
                 let _ = core.commit(point).await;
             }
             core.answer(&connection, &header, &Empty {});
@@ -241,16 +242,16 @@ impl Core {
         });
     }
 
-    /// Ends a session from this side.
+    /// Evicts a session.
     pub(crate) async fn evict(&self, session: &Rc<Session>, reason: &str) {
-        // What it was answered is held for it still.
+        // Changes that were acknowledged but not applied are still applied, within the time limit.
         let _ = self.env.timeout(limits::HELD_WAIT, self.wait_applied(None)).await;
         if self.forget_evicted(session, reason) {
-            self.bury(session, true).await;
+            self.remove_session(session, true).await;
         }
     }
 
-    /// As [`Core::forget`], of a session that is evicted; it has yet to be buried.
+    /// As [`Core::forget`], for an evicted session. The caller has to call [`Core::remove_session`] next.
     pub(crate) fn forget_evicted(&self, session: &Rc<Session>, reason: &str) -> bool {
         let was_there = self.forget(session, reason);
         if was_there {
@@ -260,7 +261,8 @@ impl Core {
         was_there
     }
 
-    /// Takes a session out of all tables in memory; nothing of it is executed any more. False if it was out.
+    /// Removes a session from all tables in memory; no request of it is executed after that. False if it was removed
+    /// before.
     pub(crate) fn forget(&self, session: &Rc<Session>, reason: &str) -> bool {
         if session.ended.replace(true) {
             return false;
@@ -284,10 +286,11 @@ impl Core {
         true
     }
 
-    /// Closes what the session held, and removes its rows.
+    /// Makes the service release what the session held, and removes the session's rows.
     ///
-    /// That it was evicted is committed before anybody is given what it held: else another crash would bring it back beside them.
-    pub(crate) async fn bury(&self, session: &Rc<Session>, evicted: bool) -> Option<CommitPoint> {
+    /// The removal of an evicted session is committed before anybody else is given what it held. Otherwise another
+    /// crash would bring the session back beside the new holders.
+    pub(crate) async fn remove_session(&self, session: &Rc<Session>, evicted: bool) -> Option<CommitPoint> {
         if !evicted {
             self.service().session_ended(session.id, session.client, evicted).await;
             return self.remove_rows(session).await;
@@ -301,7 +304,8 @@ impl Core {
         gone
     }
 
-    /// Removes the rows of an ended session. If that fails, the session is there after a restart, and is missed and evicted.
+    /// Removes the rows of an ended session. If that fails, the session exists again after a restart; its client does
+    /// not come, and it is evicted.
     pub(crate) async fn remove_rows(&self, session: &Session) -> Option<CommitPoint> {
         let keys = session_keys(session);
         let removed = self.change_rows(&keys, |txn| keys.iter().for_each(|key| txn.delete(key))).await;
@@ -311,7 +315,8 @@ impl Core {
         removed.ok()
     }
 
-    /// Fences a client, durably with the reply: ends its session and refuses whatever comes later.
+    /// Fences a client: ends its session and refuses all its later requests. The fence is in the same transaction as
+    /// the reply.
     pub(crate) async fn fence(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
         let client = Fence::from_bytes(body)?.client;
         if planted(Bug::FenceSkipped) {
@@ -341,12 +346,12 @@ impl Core {
             ctx.apply(write)?
         };
         self.note_fence(client, answer.transno, oldest);
-        // One that began since it was looked for, too.
+        // Also ends a session that began after the lookup above.
         if let Some(session) = self.session_of_client(client).or(session) {
             self.log(&format!("fenced client {client} ({})", session.description));
             self.forget(&session, "the client was fenced");
             let core = self.strong();
-            self.env.spawn(async move { core.bury(&session, true).await });
+            self.env.spawn(async move { core.remove_session(&session, true).await });
         }
         Ok(answer)
     }

@@ -1,4 +1,4 @@
-//! One request on its way through a service.
+//! One request while a service executes it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -23,7 +23,7 @@ use crate::{
     session::{Kept, Reply, Session},
 };
 
-/// What a request is answered with.
+/// A service's answer to a request.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// The encoded reply.
@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-/// One request: whose it is, and the way to change the target on its behalf. Clones share it.
+/// One request: its session and client, and the means to change the target on its behalf. Clones share it.
 #[derive(Clone)]
 pub struct Context {
     inner: Rc<Inner>,
@@ -56,14 +56,14 @@ struct Inner {
     target: Target,
     session: Rc<Session>,
     header: FrameHeader,
-    /// Keys changed, not yet known to be applied.
+    /// Keys that the request changes; moved to `dirty` once the change is applied.
     touched: RefCell<Vec<Box<[u8]>>>,
     applied: Cell<Transno>,
-    /// It stands, or stood, in line for its change.
+    /// The request has, or had, a place in the apply queue.
     in_line: Cell<bool>,
-    /// It was answered before it was applied; what it changes.
+    /// The file that the request changes, if it was acknowledged before it was applied.
     early: Cell<Option<Fid>>,
-    /// Own change that the reply shows: it leaves after that one's reply.
+    /// The session's own last change that the reply shows: this reply leaves after the reply to that change.
     shows: Cell<Transno>,
     /// What [`Context::time_ns`] returned last.
     time_ns: Cell<i64>,
@@ -75,33 +75,33 @@ impl Context {
         Self { inner: Rc::new(Inner { target, session, header, touched, applied, in_line, early, shows, time_ns }) }
     }
 
-    /// The session it came in.
+    /// The session that it belongs to.
     pub fn session(&self) -> SessionId {
         self.inner.session.id
     }
 
-    /// The client it came from.
+    /// The client that sent it.
     pub fn client(&self) -> ClientId {
         self.inner.session.client
     }
 
-    /// What tells it from all others, sent again or not: session, slot and sequence.
+    /// Identity of the request, which a resend keeps: session, slot and sequence.
     pub fn request(&self) -> (SessionId, u16, u64) {
         (self.session(), self.inner.header.slot, self.inner.header.sequence)
     }
 
-    /// True if it is executed again after a restart: it succeeded before, under [`Context::replay_transno`].
+    /// True if the request is a replay: it succeeded before the restart, under [`Context::replay_transno`].
     pub fn is_replay(&self) -> bool {
         self.inner.header.flags & frame_flags::REPLAY != 0
     }
 
-    /// The transno a replay had, and keeps.
+    /// The transno that a replay had before the restart, and keeps.
     pub fn replay_transno(&self) -> Option<Transno> {
         self.is_replay().then_some(self.inner.header.transno)
     }
 
-    /// The Unix time of the change, for the times of the files it changes: now, or of a replay what it was the first time, as somebody
-    /// may have been shown that. The reply carries what was returned last.
+    /// The Unix time of the change, for the times of the files it changes. A replay keeps the time of its first
+    /// execution, as other clients may have been shown that. The reply carries the value returned last.
     pub fn time_ns(&self) -> i64 {
         let told = self.inner.header.time_ns;
         let ns = match self.is_replay() && told != 0 && !planted(Bug::ReplayTakesNewTime) {
@@ -120,12 +120,12 @@ impl Context {
         Reply { time_ns: self.inner.time_ns.get(), ..reply_to(self.header(), FrameKind::Reply, body) }
     }
 
-    /// When the reply may leave. The target sees to it; a service need not.
+    /// The commit level: when the reply may leave. The target enforces it; a service need not.
     pub fn level(&self) -> CommitLevel {
         self.inner.header.level
     }
 
-    /// The job on whose behalf it is; 0 = unknown.
+    /// The job on whose behalf the request is sent; 0 = unknown.
     pub fn job(&self) -> u64 {
         self.inner.header.job
     }
@@ -157,12 +157,12 @@ impl Context {
         self.inner.applied.get()
     }
 
-    /// Highest own change that the reply shows.
+    /// Highest transno of the session's own changes that the reply shows.
     pub(crate) fn shows(&self) -> Transno {
         self.inner.shows.get()
     }
 
-    /// Brings rows to memory, the request's own reply row among them. The last await before [`Context::apply`] or
+    /// Brings rows to memory, including the request's own reply row. The last await before [`Context::apply`] or
     /// [`Ticket::apply`].
     pub async fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), ErrorReply> {
         let reply = rows::reply_key(self.session(), self.inner.header.slot);
@@ -178,8 +178,9 @@ impl Context {
         header.slot != CONTROL_SLOT && self.inner.session.may_keep(header.slot, header.sequence)
     }
 
-    /// Changes the target: gives the request its transno (a replay keeps its own), runs `change`, adds the reply row, applies
-    /// it all at once. If `change` fails nothing is changed and no transno is used up. At most once per request.
+    /// Changes the target: gives the request its transno (a replay keeps its own), runs `change`, adds the reply row,
+    /// and applies it all in one transaction. If `change` fails, nothing is changed and no transno is used up. At most
+    /// once per request.
     pub fn apply<R: Encode>(
         &self,
         change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
@@ -217,7 +218,7 @@ impl Context {
         Ok(Answer { body, bulk: Vec::new(), transno })
     }
 
-    /// An ended session changes nothing any more, however far its request had come.
+    /// A request of an ended session changes nothing, however far its execution has come.
     fn check_session(&self) -> Result<(), ErrorReply> {
         if self.inner.session.ended.get() {
             return Err(ErrorReply::new(Errno::EVICTED, "the session was ended while the request was executed"));
@@ -254,8 +255,9 @@ impl Context {
         touched.into_iter().for_each(|key| dirty.touch(key, session.id, transno));
     }
 
-    /// A transaction before the one that answers (the log record of a truncate): no reply row, not covered by replay.
-    /// Commit it with [`Target::commit`] before anything outside depends on it; it must bear being done again.
+    /// Applies a transaction before the one with the reply (for example the log record of a truncate). It has no reply
+    /// row, and replay does not cover it. Commit it with [`Target::commit`] before anything outside depends on it. It
+    /// must be safe to repeat.
     pub fn step<R>(
         &self,
         change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
@@ -269,27 +271,28 @@ impl Context {
         let transno = core.order.peek();
         let applied = core.apply_own(transno, true, change)?;
         core.order.give();
-        // No reply covers it: others wait for its commit as for any change of this session.
+        // No reply covers this change: other sessions wait for its commit as for any change of this session.
         let mut dirty = core.dirty.borrow_mut();
         self.inner.touched.take().into_iter().for_each(|key| dirty.touch(key, self.session(), transno));
         Ok(applied)
     }
 
-    /// The change is committed, and its reply waits for other servers: later replies of the session need not wait for it.
-    pub fn let_others_pass(&self) {
+    /// Lets later replies of the session leave before this one: the change is committed, and its reply waits for other
+    /// servers.
+    pub fn unblock_later_replies(&self) {
         let (core, transno) = (self.core(), self.applied());
         assert!(transno <= core.store.last_committed(), "what may be lost yet holds up what was built on it");
-        self.inner.session.let_pass(transno);
+        self.inner.session.unblock_later(transno);
         core.flush(&self.inner.session);
     }
 
-    /// It has a place in line: replies to later changes of the session wait for its own.
+    /// The request has a place in the apply queue: replies to later changes of the session wait for its reply.
     pub(crate) fn admitted(&self, transno: Transno) {
         self.inner.in_line.set(true);
         self.inner.session.admitted(transno);
     }
 
-    /// Its ticket is gone, after the change or without one.
+    /// The request's ticket was dropped, whether its change was applied or not.
     pub(crate) fn left_line(&self, transno: Transno) {
         if let Some(fid) = self.inner.early.get() {
             self.core().held.gone(fid, transno);
@@ -300,12 +303,12 @@ impl Context {
         }
     }
 
-    /// See [`Ticket::answer_early`].
-    pub(crate) fn answer_early(&self, fid: Fid, transno: Transno, body: Bytes) {
+    /// See [`Ticket::reply_early`].
+    pub(crate) fn reply_early(&self, fid: Fid, transno: Transno, body: Bytes) {
         let (core, session, header) = (self.core(), &self.inner.session, self.header());
         self.inner.early.set(Some(fid));
         core.held.answered(fid, transno);
-        // Asked again, it is answered from here: it is on its way to be applied.
+        // A resend is answered from the cached reply: the change is on its way to be applied.
         if header.slot != CONTROL_SLOT {
             session.applied(header.slot, header.sequence, self.kept(transno, &body));
         }
@@ -313,16 +316,17 @@ impl Context {
         core.flush(session);
     }
 
-    /// True if it was answered before it was applied.
+    /// True if the request was acknowledged before it was applied.
     pub(crate) fn is_answered(&self) -> bool {
         self.inner.early.get().is_some()
     }
 
-    /// What was answered with this ticket cannot be applied: the session ends, so that its client, which keeps it, tells who wrote it.
+    /// Ends the session, because a change that was acknowledged with this ticket cannot be applied. Its client still
+    /// has the change, and reports the loss to the writer.
     ///
-    /// That it has ended is in the journal before anything later is applied, and with it perhaps committed: after a crash the
-    /// client would take what is missing for committed.
-    pub async fn break_word(&self, ticket: Ticket, error: ErrorReply) -> ErrorReply {
+    /// The end of the session is in the journal before any later change is applied, and perhaps committed with it.
+    /// Otherwise, after a crash, the client would take the lost change for committed.
+    pub async fn fail_acknowledged(&self, ticket: Ticket, error: ErrorReply) -> ErrorReply {
         let (core, session) = (self.core(), &self.inner.session);
         if error.errno == Errno::STOPPED {
             return error;
@@ -335,17 +339,17 @@ impl Context {
         drop(ticket);
         if was_there {
             let (core, session) = (core.clone(), session.clone());
-            core.clone().env.spawn(async move { core.bury(&session, true).await });
+            core.clone().env.spawn(async move { core.remove_session(&session, true).await });
         }
         error
     }
 
-    /// True once nothing of its session is executed any more.
+    /// True once the request's session has ended.
     pub fn has_ended(&self) -> bool {
         self.inner.session.ended.get()
     }
 
-    /// After a failed [`Ticket::try_apply`]: returns when that is to be tried again, or the error if that is final.
+    /// After a failed [`Ticket::try_apply`]: returns when the caller should try again, or the error if it is final.
     pub async fn again(&self, error: ErrorReply) -> Result<(), ErrorReply> {
         match error.errno {
             RUN_AGAIN => Ok(()),
@@ -357,14 +361,14 @@ impl Context {
         }
     }
 
-    /// A place in the order of changes: the transno is fixed now, the change comes later, in turn.
+    /// Takes a place in the apply queue: the transno is assigned now, and the change is applied later, in its turn.
     pub fn admit(&self) -> Ticket {
         Ticket::of_request(self.core().clone(), self.clone())
     }
 
-    /// Waits until what *other* sessions changed under these keys is committed (commit on share); the reply to this request
-    /// will not leave before those that show this session's own changes of them. True if it had to wait: then look again at
-    /// what was read before.
+    /// Waits until the changes of *other* sessions to these keys are committed (commit-on-share). The reply to this
+    /// request leaves after the replies to this session's own changes of these keys. True if it had to wait: the caller
+    /// then reads again what it read before.
     pub async fn settle<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<bool, ErrorReply> {
         let core = self.core();
         let mut waited = false;
@@ -395,7 +399,8 @@ impl Context {
         settled
     }
 
-    /// Before `apply`, within its closure, or right after it: the change concerns these keys; other sessions settle them first.
+    /// Marks these keys as changed by this request: other sessions settle them first. Call it before `apply`, within
+    /// its closure, or right after it.
     pub fn touch<K: AsRef<[u8]>>(&self, keys: &[K]) {
         let keys = keys.iter().map(|k| Box::from(k.as_ref()));
         match self.applied() {
@@ -407,7 +412,7 @@ impl Context {
         }
     }
 
-    /// A run that failed is forgotten before the next.
+    /// Clears the keys of a failed run before the request is run again.
     pub(crate) fn forget_touched(&self) {
         self.inner.touched.borrow_mut().clear();
     }

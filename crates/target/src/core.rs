@@ -29,13 +29,13 @@ use crate::{
     session::{Reply, Session},
 };
 
-/// Answers of the store that make a request run again; they never cross the wire.
+/// Internal errors of the store that make a request run again; they never cross the wire.
 pub(crate) const RUN_AGAIN: Errno = Errno(2001);
 /// As [`RUN_AGAIN`], after a commit.
 pub(crate) const RUN_AGAIN_AFTER_COMMIT: Errno = Errno(2002);
 
-/// What to answer for an error of the store. `NotResident` and `Busy` become an internal error that makes the target run
-/// the request again; it never crosses the wire.
+/// What to answer for an error of the store. `NotResident` and `Busy` become an internal error that makes the target
+/// run the request again; it never crosses the wire.
 pub fn store_error(error: StoreError) -> ErrorReply {
     let errno = match error.kind {
         StoreErrorKind::Full => Errno::ENOSPC,
@@ -52,9 +52,9 @@ pub fn store_error(error: StoreError) -> ErrorReply {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub requests: u64,
-    /// Sent again, after a lost connection or a restart.
+    /// Requests sent again by clients, after a lost connection or a restart.
     pub resends: u64,
-    /// Of them, those that had been executed, and were answered from what was kept.
+    /// Resends of executed requests, answered from the cached reply.
     pub resends_answered: u64,
     pub evictions: u64,
     pub reruns: u64,
@@ -65,7 +65,8 @@ pub(crate) struct Core {
     pub env: Env,
     pub store: Store,
     pub options: TargetOptions,
-    /// Replaced by nobody when the target ends: services hold their target, and would keep each other alive.
+    /// Replaced by `Nobody` when the target ends: the service holds its target, and the two would keep each other
+    /// alive.
     pub service: RefCell<Rc<dyn AnyService>>,
     pub order: Order,
     pub held: Held,
@@ -134,7 +135,7 @@ impl Core {
         }
     }
 
-    /// Applies a transaction; a store that cannot go on stops the target.
+    /// Applies a transaction. A final error of the store stops the target.
     pub fn apply(&self, txn: Txn) -> Result<CommitPoint, ErrorReply> {
         let point = txn.apply().map_err(|error| self.store_failed(error))?;
         self.last_point.set(Some(point));
@@ -142,7 +143,7 @@ impl Core {
         Ok(point)
     }
 
-    /// A change that answers no request. `moves`: it has a transno of its own, which `last_committed` will pass.
+    /// Applies a change that answers no request. `moves`: it has its own transno, and `last_committed` moves past that.
     pub fn apply_own<R>(
         &self,
         transno: Transno,
@@ -162,7 +163,8 @@ impl Core {
         Ok((result, point))
     }
 
-    /// A change of the target's own rows, without a transno: rows are brought to memory until it passes.
+    /// Changes the target's own rows, without a transno. It brings the rows to memory and tries again until the change
+    /// is applied.
     pub async fn change_rows(&self, keys: &[Vec<u8>], change: impl Fn(&mut Txn)) -> Result<CommitPoint, ErrorReply> {
         for _ in 0..limits::RETRIES {
             self.check_running()?;
@@ -178,16 +180,16 @@ impl Core {
         Err(ErrorReply::new(Errno::EAGAIN, "the store's memory or journal is too small for its load"))
     }
 
-    /// Waits until what was answered early of `fid`, or of everything, is applied.
+    /// Waits until acknowledged changes of `fid`, or of all files, are applied.
     pub async fn wait_applied(&self, fid: Option<Fid>) {
         if let Some(last) = self.held.last(fid)
-            && !planted(Bug::HeldIsIgnored)
+            && !planted(Bug::EarlyRepliesIgnored)
         {
             self.order.passed(last).await;
         }
     }
 
-    /// Waits until everything up to `transno` is committed, hurrying it.
+    /// Requests a commit, and waits until everything up to `transno` is committed.
     pub async fn wait_committed(&self, transno: Transno) -> Result<(), ErrorReply> {
         while self.store.last_committed() < transno {
             self.check_running()?;
@@ -197,22 +199,22 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until `point` is durable, hurrying it.
+    /// Requests a commit, and waits until `point` is durable.
     pub async fn commit(&self, point: CommitPoint) -> Result<(), ErrorReply> {
         self.store.commit_soon();
         self.store.committed(point).await.map_err(|e| self.store_failed(e))
     }
 
-    /// The journal is full of uncommitted changes: lets one commit pass.
+    /// The journal is full of uncommitted changes: waits for one commit.
     pub async fn wait_any_commit(&self) {
         self.store.commit_soon();
-        // The commit may have passed already; the caller looks again anyway.
+        // The commit may be over already, hence the timeout; the caller checks again anyway.
         let _ = self.env.timeout(std::time::Duration::from_millis(10), self.commits.notified()).await;
     }
 
     // ---- stopping
 
-    /// What to answer for an error of the store; one that is final stops the target.
+    /// Converts an error of the store into a reply. A final error stops the target.
     pub fn store_failed(&self, error: StoreError) -> ErrorReply {
         if error.kind == StoreErrorKind::Stopped {
             self.stop(&error.message);
@@ -220,7 +222,7 @@ impl Core {
         store_error(error)
     }
 
-    /// Nothing is acknowledged any more.
+    /// Stops the target: nothing is acknowledged any more.
     pub fn stop(&self, reason: &str) {
         if self.state.replace(TargetState::Stopped) == TargetState::Stopped {
             return;
@@ -236,7 +238,7 @@ impl Core {
         }
     }
 
-    /// Tells the other side why, and closes.
+    /// Sends the error to the other side, and closes the connection.
     pub fn say_and_close(&self, connection: &Rc<Connection>, error: &ErrorReply) {
         let header = FrameHeader { slot: CONTROL_SLOT, ..FrameHeader::new(FrameKind::Error, 0) };
         self.send(connection, header, error.to_bytes().into(), Vec::new());
@@ -264,7 +266,7 @@ impl Core {
         connection.send(Frame::new(header, body, bulk));
     }
 
-    /// Sends a reply to wherever the session is connected now; if nowhere, the client will ask again.
+    /// Sends a reply on the session's current connection. If it has none, the client will resend the request.
     pub fn send_reply(&self, session: &Session, reply: Reply) {
         let connection = session.connection.borrow().clone();
         let Some(connection) = connection else { return };
@@ -275,7 +277,7 @@ impl Core {
         self.send(&connection, header, reply.body, reply.bulk);
     }
 
-    /// Sends what may leave of a session.
+    /// Sends the replies of a session that may leave.
     pub fn flush(&self, session: &Session) {
         if self.state.get() == TargetState::Stopped {
             return;
@@ -289,7 +291,7 @@ impl Core {
         }
     }
 
-    /// Fewer requests in flight for everybody while bulk memory runs short.
+    /// Credits to grant: fewer for every session while bulk memory runs short.
     fn credits(&self) -> u16 {
         let (used, limit) = (self.gate.used_bytes(), self.gate.limit_bytes());
         let free = limit.saturating_sub(used);

@@ -1,6 +1,6 @@
-//! Commit on share: which session changed which key since the last commit.
+//! Commit-on-share: which session changed which key since the last commit.
 //!
-//! Bounded by what may be uncommitted at all: a part of the store's journal.
+//! Bound: what may be uncommitted at all, which is a part of the store's journal.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,14 +13,15 @@ pub struct Dirty {
     log: VecDeque<(Transno, Box<[u8]>)>,
 }
 
-/// Who changed a key.
+/// The uncommitted changes of a key.
 #[derive(Clone, Copy)]
 struct Change {
-    /// The last one,
+    /// The session of the last change.
     by: SessionId,
-    /// under this transno.
+    /// Its transno.
     at: Transno,
-    /// Highest transno of any other: changes of a directory's names by several sessions do not wait for each other.
+    /// Highest transno of any other session: changes of a directory's entries by several sessions do not wait for each
+    /// other.
     others_at: Option<Transno>,
 }
 

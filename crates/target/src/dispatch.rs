@@ -1,4 +1,4 @@
-//! A request's way: checked against its session, executed once, answered in order.
+//! The path of a request: checked against its session, executed once, answered in order.
 
 use std::{
     rc::Rc,
@@ -59,8 +59,8 @@ impl Core {
         }
     }
 
-    /// The session a request belongs to. A request of an old incarnation, of an ended session, or over a connection that
-    /// another one replaced, is refused: its sender has to connect anew.
+    /// The session a request belongs to. A request is refused if its incarnation is old, its session has ended, or its
+    /// connection was replaced. Its sender has to reconnect.
     fn session_of(&self, connection: &Rc<Connection>, header: &FrameHeader) -> Result<Rc<Session>, ErrorReply> {
         let bound = connection.session.get();
         let session = self.session(bound).filter(|_| header.session == bound && bound != SessionId(0));
@@ -93,7 +93,8 @@ impl Core {
                 let words = "the target recovers; replays and reclaims only";
                 self.refuse(connection, header, &ErrorReply::new(Errno::RECOVERING, words));
             }
-            // Outside of the slots: it waits for news, and must not wait behind those who wait for what it brings.
+            // Not in a slot: this is a long poll. Requests in slots may wait for what it brings, such as returned
+            // leases, so it must not wait behind them.
             Op::AwaitRecalls | Op::WatchSize => self.execute(session, op, request),
             _ => match session.begin(header.slot, header.sequence) {
                 Begin::Execute => self.execute(session, op, request),
@@ -153,16 +154,16 @@ impl Core {
         }));
     }
 
-    /// What needs no waiting is finished before this returns: the task that read the request answers it. Only the rest
-    /// becomes a task of its own.
+    /// Polls the future once, so that the task that read the request answers it if it need not wait. Only a request
+    /// that has to wait becomes a task of its own.
     fn run(&self, mut run: Boxed<'static, ()>) {
-        // The task polls it again with its own waker before anything can be missed.
+        // The spawned task polls it again with its own waker, so no wake-up is lost.
         if run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending() {
             self.env.spawn(run);
         }
     }
 
-    /// Runs a request until it is executed or fails for a reason of its own.
+    /// Runs a request, again and again while the store asks for that, until it succeeds or fails for another reason.
     pub(crate) async fn handle(&self, ctx: &Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply> {
         for _ in 0..limits::RETRIES {
             let result = match op {
@@ -192,11 +193,11 @@ impl Core {
         Ok(Answer::read(&SyncReply { incarnation: self.incarnation() }))
     }
 
-    /// The request was executed: its reply leaves now, or in its order.
+    /// The request was executed: its reply leaves now, or in transno order.
     fn finish(&self, ctx: &Context, result: Result<Answer, ErrorReply>) {
         let (session, header) = (ctx.session_ref(), ctx.header());
         if ctx.is_answered() {
-            // Of what failed otherwise its client has been told.
+            // After any other failure the session was ended, and its client was notified.
             return result.err().filter(|e| e.errno == Errno::STOPPED).map_or((), |error| self.stop(&error.message));
         }
         let mut reply = match result {
@@ -210,7 +211,7 @@ impl Core {
         };
         if ctx.applied() == Transno(0) {
             session.reopen(header.slot, header.sequence);
-            match session.put_behind(ctx.shows(), reply) {
+            match session.queue_after(ctx.shows(), reply) {
                 Some(reply) => self.send_reply(session, reply),
                 None => self.flush(session),
             }
@@ -234,7 +235,7 @@ impl Core {
         self.env.spawn(async move {
             core.wait_applied(None).await;
             let applied = core.order.last_applied();
-            // If the target stopped, its connections have been told.
+            // If the target stopped, it has notified its connections.
             if core.wait_committed(applied).await.is_ok() && session.is_bound_to(&connection) {
                 core.answer(&connection, &header, &Empty {});
             }
@@ -258,7 +259,7 @@ pub(crate) fn reply_to(header: &FrameHeader, kind: FrameKind, body: Bytes) -> Re
     }
 }
 
-/// False: it failed.
+/// Returns false if the request failed.
 async fn run_request(core: Rc<Core>, ctx: Context, op: Op, body: Bytes, bulk: Bytes, pass: Pass) -> bool {
     let result = core.handle(&ctx, op, body, bulk).await;
     if let Ok(answer) = &result

@@ -1,31 +1,33 @@
-//! Changes that were answered and are not applied yet: commit level `memory`.
+//! Changes that were acknowledged and are not applied yet: commit level `memory`.
 //!
-//! They leave in any order: one that fails goes before its turn.
+//! They are removed in any order: a change that fails is removed before its turn.
 //!
-//! Invariant: whoever looks at what they change waits until they are applied, and so does who asks for a commit.
+//! Invariant: a request that reads what such a change modifies waits until the change is applied. So does a request for
+//! a commit.
 
 use std::{cell::RefCell, collections::BTreeSet};
 
 use forebay_proto::{Fid, Transno};
 
-/// All of them, by file.
+/// All such changes, by file.
 #[derive(Default)]
 pub struct Held {
     changes: RefCell<BTreeSet<(Fid, Transno)>>,
 }
 
 impl Held {
-    /// A change of `fid` was answered.
+    /// A change of `fid` was acknowledged.
     pub fn answered(&self, fid: Fid, transno: Transno) {
         self.changes.borrow_mut().insert((fid, transno));
     }
 
-    /// It was applied, or never will be.
+    /// The change was applied, or failed.
     pub fn gone(&self, fid: Fid, transno: Transno) {
         self.changes.borrow_mut().remove(&(fid, transno));
     }
 
-    /// Up to which place in line somebody has to wait who looks at `fid`, or, if none, at anything.
+    /// The transno up to which a reader of `fid` has to wait for the apply queue; without a `fid`, a reader of
+    /// anything.
     pub fn last(&self, fid: Option<Fid>) -> Option<Transno> {
         let changes = self.changes.borrow();
         match fid {

@@ -1,9 +1,9 @@
-//! What every served store shares: sessions, transnos, reply rows, last_committed, recovery, fencing.
+//! What MDT and OST servers share: sessions, transnos, reply rows, last_committed, recovery, fencing.
 //!
-//! Invariant: a modifying request is executed exactly once, whatever is lost or repeated: its reply lies in the same
+//! Invariant: a modifying request is executed exactly once, whatever is lost or resent. Its reply is a row in the same
 //! transaction as its changes.
 //! Invariant: transnos are applied in order, so that `last_committed` names a prefix.
-//! Invariant: until recovery ends nothing but replays and reclaims reaches the service.
+//! Invariant: until recovery ends, only replays and reclaims reach the service.
 //! Not here: what requests mean (crates `mds` and `oss`).
 
 mod background;

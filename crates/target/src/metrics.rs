@@ -1,4 +1,4 @@
-//! What a target counts, as plain values that may leave its shard: for `status` and for whoever watches it.
+//! Counters of a target, as plain values that may leave its shard: for `status` and for monitoring.
 
 use std::cell::Ref;
 
@@ -7,29 +7,29 @@ use forebay_store::{DeviceStats, Space, StoreStats};
 
 use crate::{Target, TargetState, core::Core};
 
-/// What clients asked for: one count per executed request, of its bytes of file data.
+/// Sizes of client requests: one sample per executed request, in bytes of file data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Reads.
     pub reads: Histogram,
-    /// Writes, replayed ones among them.
+    /// Writes, including replayed ones.
     pub writes: Histogram,
 }
 
 /// Counters of a target since it was started, and its gauges.
 #[derive(Clone, Debug)]
 pub struct TargetMetrics {
-    /// Which.
+    /// The target.
     pub target: TargetId,
-    /// Where it stands.
+    /// Its state.
     pub state: TargetState,
-    /// Requests executed, replays apart.
+    /// Requests executed, without replays.
     pub requests: u64,
     /// Requests that clients sent again, after a lost connection or a restart.
     pub resends: u64,
     /// Requests run again because a row was not in memory or the journal was full.
     pub reruns: u64,
-    /// Requests replayed by clients of before the start.
+    /// Requests replayed by clients that were known before the start.
     pub replays: u64,
     /// Clients evicted.
     pub evictions: u64,
@@ -37,7 +37,7 @@ pub struct TargetMetrics {
     pub sessions: u64,
     /// Those whose client is connected.
     pub sessions_connected: u64,
-    /// Bytes that clients keep in memory until they are committed here.
+    /// Bytes that clients pin until they are committed here.
     pub pinned_bytes: u64,
     /// Bytes of requests in memory now, and their bound.
     pub bulk_bytes: (u64, u64),
@@ -73,7 +73,7 @@ impl Target {
         self.core().asked.borrow_mut().writes.record(bytes);
     }
 
-    /// All it counts, now.
+    /// Current values of all counters and gauges.
     pub fn metrics(&self) -> TargetMetrics {
         let core = self.core();
         let counters = core.counters.get();

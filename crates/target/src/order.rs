@@ -1,4 +1,4 @@
-//! Transnos, and the order in which changes are applied.
+//! Transnos, and the queue that applies changes in their order.
 //!
 //! Invariant: transnos are applied in increasing order, so that `last_committed` names a prefix of history.
 
@@ -11,14 +11,14 @@ use std::{
 use forebay_env::sync::Notify;
 use forebay_proto::{Incarnation, Transno};
 
-/// Gives transnos and keeps the line of those whose change is not ready yet.
+/// Assigns transnos, and queues those whose change is not ready yet.
 pub struct Order {
     incarnation: Incarnation,
     counter: Cell<u64>,
     line: RefCell<BTreeMap<Transno, Option<Waker>>>,
     last_joined: Cell<Transno>,
     last_applied: Cell<Transno>,
-    /// Somebody left the line.
+    /// A transno left the queue.
     left: Notify,
 }
 
@@ -30,39 +30,39 @@ impl Order {
         Self { incarnation, counter, line, last_joined, last_applied, left }
     }
 
-    /// The transno that [`Order::give`] would give.
+    /// The transno that [`Order::give`] would assign.
     pub fn peek(&self) -> Transno {
         Transno::new(self.incarnation, self.counter.get() + 1)
     }
 
-    /// A new transno, for a change that is applied at once.
+    /// Assigns a new transno, for a change that is applied at once.
     pub fn give(&self) -> Transno {
         self.counter.set(self.counter.get() + 1);
         Transno::new(self.incarnation, self.counter.get())
     }
 
-    /// True if nobody stands in line.
+    /// True if the queue is empty.
     pub fn line_is_empty(&self) -> bool {
         self.line.borrow().is_empty()
     }
 
-    /// How many stand in line.
+    /// Number of transnos in the queue.
     pub fn line_len(&self) -> usize {
         self.line.borrow().len()
     }
 
-    /// Joins the line: `transno` is a new one, or a replay's.
+    /// Adds `transno` to the queue: a new one, or a replay's.
     pub fn join(&self, transno: Transno) {
         self.line.borrow_mut().insert(transno, None);
         self.last_joined.set(transno);
     }
 
-    /// The last that joined the line; who joins later must be larger.
+    /// The last transno that joined the queue. Later ones must be larger.
     pub fn last_joined(&self) -> Transno {
         self.last_joined.get()
     }
 
-    /// Leaves the line, after the change or without one.
+    /// Removes `transno` from the queue, whether its change was applied or not.
     pub fn leave(&self, transno: Transno) {
         let next = {
             let mut line = self.line.borrow_mut();
@@ -75,12 +75,12 @@ impl Order {
         self.left.notify_waiters();
     }
 
-    /// True if nobody up to `transno` stands in line any more.
+    /// True if the queue has no transno up to `transno` any more.
     pub fn has_passed(&self, transno: Transno) -> bool {
         self.line.borrow().first_key_value().is_none_or(|(first, _)| *first > transno)
     }
 
-    /// Waits until nobody up to `transno` stands in line any more.
+    /// Waits until the queue has no transno up to `transno` any more.
     pub async fn passed(&self, transno: Transno) {
         loop {
             let left = self.left.notified();
@@ -91,12 +91,12 @@ impl Order {
         }
     }
 
-    /// True if `transno` is first in line.
+    /// True if `transno` is first in the queue.
     pub fn is_first(&self, transno: Transno) -> bool {
         self.line.borrow().first_key_value().is_some_and(|(first, _)| *first == transno)
     }
 
-    /// Ready when `transno` is first in line.
+    /// Ready when `transno` is first in the queue.
     pub fn poll_turn(&self, transno: Transno, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_first(transno) {
             return Poll::Ready(());

@@ -1,20 +1,20 @@
-//! What one client keeps in memory for us: the bytes of its changes that were applied and are not committed.
+//! Bytes that one client pins for this target: those of its changes that are applied and not committed.
 //!
-//! As the target sees it: the client keeps a request from before it is sent until it hears of the commit, and a little more
-//! than its bytes.
+//! This is the target's view. The client pins a request from before it sends it until it learns of the commit, and pins
+//! a little more than its bytes.
 
 use std::cell::RefCell;
 
 use forebay_store::{CommitPoint, Store};
 
-/// Bytes by the group they are committed with; a few groups at any time.
+/// Bytes by commit group; only a few groups exist at any time.
 #[derive(Default)]
 pub struct Pinned {
     groups: RefCell<Vec<(CommitPoint, u64)>>,
 }
 
 impl Pinned {
-    /// A change that came with `bytes` was applied.
+    /// Notes that a change with `bytes` was applied.
     pub fn note(&self, store: &Store, point: CommitPoint, bytes: u64) {
         let mut groups = self.groups.borrow_mut();
         match groups.last_mut() {
@@ -26,7 +26,7 @@ impl Pinned {
         }
     }
 
-    /// Bytes of what is not committed now.
+    /// Bytes of changes that are not committed yet.
     pub fn bytes(&self, store: &Store) -> u64 {
         self.groups.borrow().iter().filter(|(point, _)| !store.is_committed(*point)).map(|(_, bytes)| bytes).sum()
     }

@@ -13,7 +13,7 @@ const VERSION: u8 = 1;
 wire_struct! {
     /// A session.
     pub struct SessionRow {
-        /// Whose it is.
+        /// Its client.
         pub client: ClientId,
         /// What the client says it is.
         pub description: String,

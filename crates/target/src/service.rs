@@ -11,7 +11,7 @@ use crate::{Answer, Context, Target};
 /// The requests of one kind of target. One value serves one target.
 #[allow(async_fn_in_trait)]
 pub trait Service: 'static {
-    /// Called once, before any request: load what is kept in memory. Nothing may be changed yet.
+    /// Called once, before any request: loads state into memory. Nothing may be changed yet.
     async fn started(self: Rc<Self>, target: Target) -> Result<(), ErrorReply> {
         let _ = target;
         Ok(())
@@ -23,34 +23,36 @@ pub trait Service: 'static {
     /// (see [`crate::store_error`]). Ops of the target itself (sessions, Sync, Status, Fence) do not come here.
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply>;
 
-    /// A change of an earlier incarnation or connection is asked for again: its kept `reply` leaves after this. Here belongs
-    /// what its execution would have waited for before it replied.
+    /// A change that an earlier incarnation executed, or that came on an earlier connection, is sent again. Its cached
+    /// `reply` leaves after this returns. Wait here for what the execution would have waited for before its reply.
     async fn settled(self: Rc<Self>, op: Op, body: Bytes, reply: Bytes) {
         let _ = (op, body, reply);
     }
 
-    /// True if `op` takes its place in the order with [`Context::admit`]; such requests are replayed side by side.
-    /// False: it applies with [`Context::apply`]. A target uses only one of the two ways.
+    /// True if `op` takes a ticket with [`Context::admit`]; such requests are replayed concurrently. False if it
+    /// applies with [`Context::apply`]. A target uses only one of the two ways.
     fn admits(&self, op: Op) -> bool {
         let _ = op;
         false
     }
 
-    /// A session of before is here while the target recovers; of what was granted to it its client counts on so much.
+    /// A known session connected during recovery. Its client counts on `granted_bytes` of what was granted to it.
     fn comes_back(&self, session: SessionId, granted_bytes: u64) {
         let _ = (session, granted_bytes);
     }
 
-    /// All replays are executed, and these sessions were evicted meanwhile; nothing new is admitted before this returns.
+    /// All replays are executed, and the sessions in `evicted` were evicted meanwhile. No new request is admitted
+    /// before this returns.
     fn replayed(&self, evicted: &[SessionId]) {
         let _ = evicted;
     }
 
-    /// After the recovery window: reap orphans, collect, redrive logs. Runs beside requests.
+    /// After the recovery window: reap orphans, collect, redrive logs. Runs concurrently with requests.
     async fn recovered(self: Rc<Self>) {}
 
-    /// A session ended (goodbye, eviction, fence): close its handles. Its rows are removed afterwards; after a crash in
-    /// between, [`Target::has_session`] tells in [`Service::recovered`] which handles have no session any more.
+    /// A session ended (goodbye, eviction, fence): close its handles. After a goodbye its rows are removed afterwards;
+    /// after an eviction or a fence they are removed before, durably. After a crash in between, [`Target::has_session`]
+    /// tells in [`Service::recovered`] which handles have no session any more.
     async fn session_ended(self: Rc<Self>, session: SessionId, client: ClientId, evicted: bool) {
         let _ = (session, client, evicted);
     }
@@ -72,11 +74,11 @@ pub trait Service: 'static {
 pub struct SessionInfo {
     /// Its number.
     pub session: SessionId,
-    /// Whose it is.
+    /// Its client.
     pub client: ClientId,
     /// What the client says it is.
     pub description: String,
-    /// A connection is there.
+    /// True while it has a connection.
     pub connected: bool,
 }
 
@@ -139,7 +141,7 @@ impl<S: Service> AnyService for Erased<S> {
     }
 }
 
-/// What is left of a service when its target has ended.
+/// Takes the place of the service when its target has ended.
 pub(crate) struct Nobody;
 
 impl AnyService for Nobody {

@@ -1,9 +1,9 @@
-//! A client's standing with this target: slots with their replies, and the order in which replies leave.
+//! A client's session with this target: slots with their replies, and the order in which replies leave.
 //!
 //! Invariant: replies to modifying requests leave in transno order, each when its commit level is reached.
 //! Invariant: a reply that shows an own change leaves after the reply to that change.
-//! Except: a change that is committed, and waits for other servers before it is replied, holds up nobody. Nothing that is
-//! shown or replied meanwhile can be lost with it, and its own reply is kept in its row.
+//! Exception: a change that is committed, and waits for other servers before its reply, delays no other reply. Nothing
+//! shown or replied meanwhile can be lost with it, and its own reply is stored in its row.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,23 +22,24 @@ use forebay_store::CommitPoint;
 
 use crate::{pinned::Pinned, rows::ReplyRow};
 
-/// What a slot's last request came to.
+/// State of a slot's last request.
 #[derive(Clone, Debug, Default)]
 pub enum Standing {
-    /// Nothing is kept: asked again, it is executed again.
+    /// No reply is cached: a resend is executed again.
     #[default]
     Open,
     /// In execution.
     Running,
-    /// Applied: asked again, it is answered from here.
+    /// Applied: a resend is answered with this reply.
     Applied(Kept),
 }
 
-/// What is kept of a change's reply.
+/// The cached reply to a change.
 #[derive(Clone, Debug)]
 pub struct Kept {
     pub transno: Transno,
-    /// See [`forebay_proto::message::FrameHeader::time_ns`]; of one that was loaded, which no replay follows, 0.
+    /// See [`forebay_proto::message::FrameHeader::time_ns`]; 0 in a reply loaded after a restart, which no replay
+    /// follows.
     pub time_ns: i64,
     pub op: u16,
     pub body: Bytes,
@@ -59,9 +60,9 @@ pub enum Begin {
     Execute,
     /// Its reply is on its way, or it is in execution: nothing to do.
     UnderWay,
-    /// Answer it again.
+    /// Answer it with the cached reply.
     Again(Kept),
-    /// A newer request has taken the slot: whoever sent this does not wait any more.
+    /// A newer request has taken the slot: the sender does not wait for this one any more.
     Outdated,
     /// No such slot.
     NoSlot,
@@ -86,10 +87,10 @@ pub struct Reply {
 /// A change whose reply has not left.
 struct Outgoing {
     transno: Transno,
-    /// Else it stands in line, and its request counts as running.
+    /// True once the change is applied. Before that it is in the apply queue, and its request counts as running.
     applied: bool,
     reply: Option<Reply>,
-    /// It is committed and its reply will take long: others do not wait for it.
+    /// It is committed and its reply will take long: later replies do not wait for it.
     may_be_passed: bool,
     /// Replies that show the change.
     behind: Vec<Reply>,
@@ -101,19 +102,19 @@ pub struct Session {
     pub client: ClientId,
     pub description: String,
     pub created_ns: i64,
-    /// Where its row stands until that is durable.
+    /// Commit point of its row, until that is durable.
     pub created: Cell<Option<CommitPoint>>,
     pub connection: RefCell<Option<Rc<Connection>>>,
-    /// How many it has had.
+    /// How many connections it has had.
     pub connections: Cell<u64>,
     pub last_seen: Cell<Time>,
-    /// Nothing of it is executed any more.
+    /// No request of the session is executed any more.
     pub ended: Cell<bool>,
     /// Highest transno replayed in this incarnation.
     pub replayed: Cell<Transno>,
-    /// Replays that could not be executed.
+    /// Replays that failed, with their errors.
     pub failed: RefCell<BTreeMap<Transno, ErrorReply>>,
-    /// What its client keeps in memory for us.
+    /// Bytes that its client pins for this target.
     pub pinned: Pinned,
     slots: RefCell<Vec<Slot>>,
     outgoing: RefCell<VecDeque<Outgoing>>,
@@ -139,7 +140,7 @@ impl Session {
         })
     }
 
-    /// A committed reply, loaded after a restart.
+    /// Loads a committed reply after a restart.
     pub fn load(&self, slot: u16, row: ReplyRow) {
         let standing = Standing::Applied(Kept { transno: row.transno, time_ns: 0, op: row.op, body: row.body });
         *self.slot(slot).expect("rows are written for slots that exist") =
@@ -162,26 +163,27 @@ impl Session {
         self.slots.borrow().len() as u16
     }
 
-    /// Its client has the reply to the request of `sequence`, the change `transno`: it has used the slot again. (Or that was not made.)
-    pub fn has_heard(&self, slot: u16, sequence: u64, transno: Transno) -> bool {
+    /// True if the client has the reply to its request of `sequence`, the change `transno`: it has used the slot again.
+    /// Also true if that change was not made.
+    pub fn has_reply_received(&self, slot: u16, sequence: u64, transno: Transno) -> bool {
         let is_it = |standing: &Standing| matches!(standing, Standing::Applied(kept) if kept.transno == transno);
         self.slot(slot).is_none_or(|slot| slot.sequence > sequence || !is_it(&slot.standing))
     }
 
-    /// The request of `sequence` has changed what it asked for, or another has come in its slot.
+    /// True if the request of `sequence` was executed, or a later one came in its slot.
     pub fn has_done(&self, slot: u16, sequence: u64) -> bool {
         let is_applied = |slot: &Slot| slot.sequence == sequence && matches!(slot.standing, Standing::Applied(_));
         self.slot(slot).is_none_or(|slot| slot.sequence > sequence || is_applied(&slot))
     }
 
-    /// As [`Session::has_heard`], or the reply is on its way, as far as is known.
-    pub fn has_told(&self, slot: u16, sequence: u64, transno: Transno) -> bool {
+    /// As [`Session::has_reply_received`], or the reply is on its way, as far as the target knows.
+    pub fn has_replied(&self, slot: u16, sequence: u64, transno: Transno) -> bool {
         let sent = self.slot(slot).map_or(0, |slot| slot.sent);
         let is_on_its_way = self.is_connected() && sent == self.connections.get();
-        !self.is_outgoing(transno) && (is_on_its_way || self.has_heard(slot, sequence, transno))
+        !self.is_outgoing(transno) && (is_on_its_way || self.has_reply_received(slot, sequence, transno))
     }
 
-    /// The reply to the request of `sequence` was sent.
+    /// The reply to the request of `sequence` was sent on the current connection.
     pub fn sent(&self, slot: u16, sequence: u64) {
         let connection = self.connections.get();
         if let Some(mut slot) = self.slot(slot).filter(|slot| slot.sequence == sequence) {
@@ -208,7 +210,7 @@ impl Session {
         Begin::Execute
     }
 
-    /// A request ended without a change.
+    /// A request ended without a change: a resend is executed again.
     pub fn reopen(&self, slot: u16, sequence: u64) {
         if let Some(mut slot) = self.slot(slot)
             && slot.sequence == sequence
@@ -218,7 +220,7 @@ impl Session {
         }
     }
 
-    /// Whether the reply of `sequence` may take the slot's row: a replay's may be older than what is there.
+    /// Whether the reply of `sequence` may replace the slot's row. A replay's reply may be older than that row.
     pub fn may_keep(&self, slot: u16, sequence: u64) -> bool {
         self.slot(slot).is_some_and(|s| sequence >= s.sequence)
     }
@@ -228,18 +230,18 @@ impl Session {
         if let Some(mut slot) = self.slot(slot)
             && sequence >= slot.sequence
         {
-            // It may have been answered before it was applied.
+            // The reply may have been sent before the change was applied.
             let sent = if slot.sequence == sequence { slot.sent } else { 0 };
             *slot = Slot { sequence, standing: Standing::Applied(kept), sent };
         }
     }
 
-    /// A change stands in line: replies to later ones wait for its own.
+    /// A change is in the apply queue: replies to later changes wait for its reply.
     pub fn admitted(&self, transno: Transno) {
         self.expect(transno, false);
     }
 
-    /// A change was applied that never stood in line: from now on, replies that show `transno` wait for its own.
+    /// A change was applied without the apply queue. From now on, replies that show `transno` wait for the reply to it.
     pub fn expect_reply(&self, transno: Transno) {
         self.expect(transno, true);
     }
@@ -249,14 +251,15 @@ impl Session {
         self.outgoing.borrow_mut().push_back(Outgoing { transno, applied, reply, may_be_passed, behind });
     }
 
-    /// What stood in line was applied: from now on, replies that show `transno` wait for its own, if that has not left.
+    /// A queued change was applied. From now on, replies that show `transno` wait for the reply to it, if that has not
+    /// left.
     pub fn applied_in_turn(&self, transno: Transno) {
         if let Some(entry) = self.outgoing.borrow_mut().iter_mut().find(|o| o.transno == transno) {
             entry.applied = true;
         }
     }
 
-    /// What stood in line has left it and was not applied: nothing waits for it. See [`Session::leaving`].
+    /// A queued change left the queue without being applied: no reply waits for it. See [`Session::leaving`].
     pub fn given_up(&self, transno: Transno) {
         self.outgoing.borrow_mut().retain(|o| o.transno != transno || o.applied);
     }
@@ -265,7 +268,7 @@ impl Session {
         self.outgoing.borrow().iter().any(|o| o.transno == transno)
     }
 
-    /// The reply to `transno` is ready, but for its commit level. See [`Session::leaving`].
+    /// The reply to `transno` is ready, except for its commit level. See [`Session::leaving`].
     pub fn ready(&self, transno: Transno, reply: Reply) {
         let mut outgoing = self.outgoing.borrow_mut();
         if let Some(entry) = outgoing.iter_mut().find(|o| o.transno == transno) {
@@ -273,8 +276,8 @@ impl Session {
         }
     }
 
-    /// Puts a reply behind the one to `transno`; gives it back if that has left.
-    pub fn put_behind(&self, transno: Transno, reply: Reply) -> Option<Reply> {
+    /// Queues a reply behind the reply to `transno`. Returns it if the reply to `transno` has left.
+    pub fn queue_after(&self, transno: Transno, reply: Reply) -> Option<Reply> {
         let mut outgoing = self.outgoing.borrow_mut();
         match outgoing.iter_mut().rev().find(|o| o.transno <= transno) {
             Some(entry) => {
@@ -285,8 +288,8 @@ impl Session {
         }
     }
 
-    /// The change `transno` is committed, but its reply waits for others: those behind it do not.
-    pub fn let_pass(&self, transno: Transno) {
+    /// The change `transno` is committed, but its reply waits for other servers: later replies do not wait for it.
+    pub fn unblock_later(&self, transno: Transno) {
         if let Some(entry) = self.outgoing.borrow_mut().iter_mut().find(|o| o.transno == transno) {
             entry.may_be_passed = true;
         }
@@ -322,18 +325,18 @@ impl Session {
         self.outgoing.borrow().iter().any(|o| o.reply.as_ref().is_some_and(|r| r.level == CommitLevel::Commit))
     }
 
-    /// Requests in execution or whose reply has not left.
+    /// Number of requests in execution, or whose reply has not left.
     pub fn under_way(&self) -> usize {
         let running = self.slots.borrow().iter().filter(|s| matches!(s.standing, Standing::Running)).count();
         running + self.outgoing.borrow().iter().filter(|outgoing| outgoing.applied).count()
     }
 
-    /// Takes its connection away.
+    /// Detaches the session from its connection, and returns the connection.
     pub fn disconnect(&self) -> Option<Rc<Connection>> {
         self.connection.borrow_mut().take()
     }
 
-    /// True while `connection` is the one it is bound to.
+    /// True if the session is bound to `connection`.
     pub fn is_bound_to(&self, connection: &Rc<Connection>) -> bool {
         self.connection.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, connection))
     }
@@ -412,11 +415,11 @@ mod tests {
         let session = session();
         (5..8).for_each(|t| session.expect_reply(Transno(t)));
         session.ready(Transno(6), reply(6, CommitLevel::Data));
-        assert!(session.put_behind(Transno(5), reply(100, CommitLevel::Data)).is_none());
+        assert!(session.queue_after(Transno(5), reply(100, CommitLevel::Data)).is_none());
         assert!(session.leaving(Transno(5)).is_empty(), "it was not said that 5 may be passed");
-        session.let_pass(Transno(5));
+        session.unblock_later(Transno(5));
         assert_eq!(sequences(&session.leaving(Transno(5))), [100, 6]);
-        assert!(session.put_behind(Transno(5), reply(101, CommitLevel::Data)).is_none());
+        assert!(session.queue_after(Transno(5), reply(101, CommitLevel::Data)).is_none());
         session.ready(Transno(7), reply(7, CommitLevel::Commit));
         assert_eq!(sequences(&session.leaving(Transno(6))), [101], "7 is not committed");
         session.ready(Transno(5), reply(5, CommitLevel::Data));
@@ -427,10 +430,10 @@ mod tests {
     fn a_reply_that_shows_a_change_leaves_after_the_reply_to_it() {
         let session = session();
         session.expect_reply(Transno(5));
-        assert!(session.put_behind(Transno(5), reply(100, CommitLevel::Data)).is_none());
+        assert!(session.queue_after(Transno(5), reply(100, CommitLevel::Data)).is_none());
         session.ready(Transno(5), reply(5, CommitLevel::Data));
         assert_eq!(sequences(&session.leaving(Transno(0))), [5, 100]);
-        assert!(session.put_behind(Transno(5), reply(101, CommitLevel::Data)).is_some(), "it has left");
+        assert!(session.queue_after(Transno(5), reply(101, CommitLevel::Data)).is_some(), "it has left");
     }
 
     #[test]
@@ -439,16 +442,16 @@ mod tests {
         assert!(matches!(session.begin(2, 1), Begin::Execute));
         session.expect_reply(Transno(7));
         session.applied(2, 1, kept(7));
-        assert!(!session.has_told(2, 1, Transno(7)) && !session.has_heard(2, 1, Transno(7)));
+        assert!(!session.has_replied(2, 1, Transno(7)) && !session.has_reply_received(2, 1, Transno(7)));
         assert!(session.has_done(2, 1) && !session.has_done(2, 2));
         session.ready(Transno(7), reply(1, CommitLevel::Data));
         assert_eq!(session.leaving(Transno(0)).len(), 1);
         session.connections.set(1);
         session.sent(2, 1);
-        assert!(!session.has_told(2, 1, Transno(7)), "it is not connected");
-        assert!(session.has_told(2, 1, Transno(6)), "that was not made");
+        assert!(!session.has_replied(2, 1, Transno(7)), "it is not connected");
+        assert!(session.has_replied(2, 1, Transno(6)), "that was not made");
         assert!(matches!(session.begin(2, 2), Begin::Execute));
-        assert!(session.has_told(2, 1, Transno(7)) && session.has_heard(2, 1, Transno(7)));
+        assert!(session.has_replied(2, 1, Transno(7)) && session.has_reply_received(2, 1, Transno(7)));
     }
 
     #[test]

@@ -121,13 +121,13 @@ impl Core {
         })
     }
 
-    /// What clients asked for.
+    /// Client requests by size.
     fn asked_status(&self) -> Value {
         let asked = self.asked();
         json!({ "reads": sizes(&asked.reads), "writes": sizes(&asked.writes) })
     }
 
-    /// What reached the devices.
+    /// Device requests by size.
     fn devices_status(&self) -> Value {
         let devices = self.store.devices().into_iter().map(|device| {
             let DiskRequests { reads, writes, durable_writes, flushes } = &device.requests;
@@ -184,7 +184,8 @@ impl Core {
     }
 }
 
-/// Requests by size: those of each bucket are larger than the bound before and at most `up_to`. Empty buckets are left out.
+/// Requests by size: those of each bucket are larger than the bound before and at most `up_to`. Empty buckets are left
+/// out.
 fn sizes(histogram: &Histogram) -> Value {
     let filled = histogram.buckets().filter(|(_, count)| *count > 0);
     let buckets = filled.map(|(bound, count)| json!({ "up_to": bound, "count": count }));

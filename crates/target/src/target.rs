@@ -29,10 +29,10 @@ pub struct Target {
     core: Rc<Core>,
 }
 
-/// Where a target stands.
+/// State of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetState {
-    /// Waiting for the clients of before the restart.
+    /// Waiting for the clients that were known before the restart.
     Recovering,
     /// Serving.
     Serving,
@@ -52,7 +52,8 @@ impl TargetState {
 }
 
 impl Target {
-    /// Loads the sessions, calls [`Service::started`], and begins recovery (or serves at once when there is no session).
+    /// Loads the sessions, calls [`Service::started`], and begins recovery (or serves at once when there is no
+    /// session).
     pub async fn start<S: Service>(
         env: &Env,
         store: Store,
@@ -112,7 +113,8 @@ impl Target {
         })
     }
 
-    /// Stops serving if a file of its store has been deleted: nothing is acknowledged that is lost with this process.
+    /// Stops the target if a file of its store was deleted: it acknowledges nothing that would be lost with this
+    /// process.
     pub fn check_devices(&self) {
         if let Err(error) = self.core.store.check_devices() {
             self.core.stop(&error.message);
@@ -139,7 +141,7 @@ impl Target {
         self.core.incarnation()
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> TargetState {
         self.core.state.get()
     }
@@ -160,23 +162,24 @@ impl Target {
         self.core.sessions.borrow().contains_key(&session)
     }
 
-    /// Whether the client of `session` has the reply to the change `transno`, its request of `sequence` in `slot`, or asks for it no more.
-    pub fn has_heard(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
+    /// Whether the client of `session` has the reply to the change `transno`, its request of `sequence` in `slot`, or
+    /// will not ask for it again.
+    pub fn has_reply_received(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
         let sessions = self.core.sessions.borrow();
-        sessions.get(&session).is_none_or(|session| session.has_heard(slot, sequence, transno))
+        sessions.get(&session).is_none_or(|session| session.has_reply_received(slot, sequence, transno))
     }
 
-    /// The request of `sequence` in `slot` was executed, or will not be asked for again.
+    /// True if the request of `sequence` in `slot` was executed, or will not be resent.
     pub fn has_done(&self, session: SessionId, slot: u16, sequence: u64) -> bool {
         let sessions = self.core.sessions.borrow();
         sessions.get(&session).is_none_or(|session| session.has_done(slot, sequence))
     }
 
-    /// As [`Target::has_heard`], or the reply is on its way, as far as is known. What a session did that has ended nobody brings back:
-    /// it is durable, or was not done.
-    pub fn has_told(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
+    /// As [`Target::has_reply_received`], or the reply is on its way, as far as the target knows. Nobody replays the changes of
+    /// an ended session: for those, true once the change is committed or given up.
+    pub fn has_replied(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
         match self.core.sessions.borrow().get(&session) {
-            Some(session) => session.has_told(slot, sequence, transno),
+            Some(session) => session.has_replied(slot, sequence, transno),
             None => self.is_settled(transno),
         }
     }
@@ -192,20 +195,20 @@ impl Target {
         self.core.order.last_applied()
     }
 
-    /// Waits until nobody up to `transno` stands in line any more.
+    /// Waits until the apply queue has no transno up to `transno` any more.
     pub async fn passed(&self, transno: Transno) {
         self.core.order.passed(transno).await;
     }
 
-    /// Hurries a commit, and waits for it for a moment.
+    /// Requests a commit, and waits for it briefly.
     pub async fn wait_any_commit(&self) -> Result<(), ErrorReply> {
         self.core.check_running()?;
         self.core.wait_any_commit().await;
         Ok(())
     }
 
-    /// A change of the service's own (reaping, log rows), outside of any request. Only after recovery. On a target whose
-    /// requests take tickets, take one too: [`Target::admit`].
+    /// Applies a change of the service itself (reaping, log rows), outside of any request. Only after recovery. On a
+    /// target whose requests take tickets, take one too: [`Target::admit`].
     pub fn apply<R>(
         &self,
         change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
@@ -221,35 +224,37 @@ impl Target {
         Ok(applied)
     }
 
-    /// A place in the order of changes for a change of the service's own. Taken while a request is replayed, it is a part of
-    /// that replay: it has the replay's transno and turn.
+    /// Takes a place in the apply queue for a change of the service itself. During the replay of a request, the change
+    /// is part of that replay: it has the replay's transno and turn.
     pub fn admit(&self) -> Ticket {
         Ticket::own(self.core.clone())
     }
 
-    /// Waits until what was answered early of `fid`, or of everything, is applied: before anything of it is shown.
+    /// Waits until acknowledged changes of `fid`, or of all files, are applied. Call it before showing any of their
+    /// state.
     pub async fn wait_applied(&self, fid: Option<Fid>) {
         self.core.wait_applied(fid).await;
     }
 
-    /// Waits until `point` is durable, hurrying it.
+    /// Requests a commit, and waits until `point` is durable.
     pub async fn commit(&self, point: CommitPoint) -> Result<(), ErrorReply> {
         self.core.commit(point).await
     }
 
-    /// Waits until everything up to `transno` is durable, hurrying it.
+    /// Requests a commit, and waits until everything up to `transno` is durable.
     pub async fn wait_committed(&self, transno: Transno) -> Result<(), ErrorReply> {
         self.core.wait_committed(transno).await
     }
 
-    /// Ends a session: durable row and all. The service hears of it through [`Service::session_ended`].
+    /// Evicts a session, and removes its rows. The service is notified through [`Service::session_ended`].
     pub async fn evict(&self, session: SessionId, reason: &str) {
         if let Some(session) = self.core.session(session) {
             self.core.evict(&session, reason).await;
         }
     }
 
-    /// Waits until a session that ended cannot come back, whatever crashes: its row is gone, durably. Looks every `interval`.
+    /// Waits until an ended session cannot come back after any crash: its row is removed, durably. Checks every
+    /// `interval`.
     pub async fn wait_forgotten(&self, session: SessionId, interval: Duration) -> Result<(), ErrorReply> {
         let key = rows::session_key(session);
         while self.core.store.load(key.as_ref()).await.map_err(store_error)?.is_some() {
@@ -259,22 +264,22 @@ impl Target {
         self.core.store.sync().await.map_err(store_error)
     }
 
-    /// Which part of the recovery it is in, as `status` shows it.
+    /// Current phase of recovery, as `status` shows it.
     pub fn recovery_phase(&self) -> &'static str {
         self.core.recovery.borrow().describe().0
     }
 
-    /// Requests of all sessions in execution, or whose replies have not left.
+    /// Number of requests, over all sessions, that are in execution or whose reply has not left.
     pub fn under_way(&self) -> usize {
         self.core.sessions.borrow().values().map(|session| session.under_way()).sum()
     }
 
-    /// Something was answered that is not applied.
+    /// True if a change was acknowledged that is not applied.
     pub fn has_held(&self) -> bool {
         self.core.held.last(None).is_some()
     }
 
-    /// Something was applied that is not durable.
+    /// True if a change was applied that is not durable.
     pub fn has_uncommitted(&self) -> bool {
         self.core.order.last_applied() > self.core.store.last_committed()
     }
@@ -284,10 +289,10 @@ impl Target {
         self.core.status_json()
     }
 
-    /// Stops serving: closes all connections, ends the background tasks. The store is the caller's to close.
+    /// Stops serving: closes all connections, ends the background tasks. The caller closes the store.
     pub fn close(&self) -> Boxed<'_, ()> {
         Box::pin(async move {
-            // What was answered is on its way: a clean stop does without a replay of it.
+            // Applies what was acknowledged, so that it needs no replay after a clean stop.
             let _ = self.core.env.timeout(limits::HELD_WAIT, self.core.wait_applied(None)).await;
             self.core.closed.raise();
             for session in self.core.all_sessions() {
@@ -295,7 +300,7 @@ impl Target {
                     connection.close();
                 }
             }
-            // The tasks that hold the store see the latch.
+            // Lets the tasks that hold the store see the latch.
             self.core.env.yield_now().await;
         })
     }

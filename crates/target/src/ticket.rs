@@ -1,4 +1,4 @@
-//! A place in the order of changes.
+//! Tickets: places in the queue of changes to apply.
 
 use std::rc::Rc;
 
@@ -7,8 +7,8 @@ use forebay_store::Txn;
 
 use crate::{Answer, Context, core::Core};
 
-/// A transno given before its change is ready. Changes are applied in the order of tickets; a dropped ticket lets the next
-/// one pass.
+/// A transno assigned before its change is ready. Changes are applied in the order of tickets; a dropped ticket lets
+/// the next one pass.
 pub struct Ticket {
     core: Rc<Core>,
     transno: Transno,
@@ -18,11 +18,11 @@ pub struct Ticket {
 enum Kind {
     /// Of a request.
     Request(Context),
-    /// Of a request that is replayed: the place in line is the replay's until all of it is done.
+    /// Of a replayed request: the place in the queue belongs to the replay until all of it is done.
     Replay(Context),
     /// Of the service itself.
     Own,
-    /// Of the service itself, while it replays a request: a part of that, without a transno of its own.
+    /// Of the service itself, while it replays a request: part of that replay, without its own transno.
     Rider,
 }
 
@@ -46,7 +46,7 @@ impl Ticket {
         Self { core, transno, kind: Kind::Own }
     }
 
-    /// Its transno: the version of the bytes placed under it.
+    /// Its transno: also the version of the bytes written under it.
     pub fn transno(&self) -> Transno {
         self.transno
     }
@@ -56,16 +56,17 @@ impl Ticket {
         std::future::poll_fn(|cx| self.core.order.poll_turn(self.transno, cx)).await;
     }
 
-    /// Answers before the change is applied, to a request of level `memory`: the target holds what it needs for that. `fid` is what
-    /// it changes: who looks at that with [`crate::Target::wait_applied`] does not see it as it was before.
+    /// Acknowledges a request of level `memory` before its change is applied: the target holds what it needs to apply
+    /// it. `fid` is the file that it changes. A reader that calls [`crate::Target::wait_applied`] does not see the
+    /// earlier state of that file.
     ///
-    /// From now on the change has to succeed; if it does not: [`Context::break_word`].
-    pub fn answer_early(&self, fid: Fid, reply: &impl Encode) {
+    /// From now on the change has to succeed; if it does not: [`Context::fail_acknowledged`].
+    pub fn reply_early(&self, fid: Fid, reply: &impl Encode) {
         let Kind::Request(ctx) = &self.kind else { panic!("a replay is answered when it is applied") };
-        ctx.answer_early(fid, self.transno, reply.to_bytes().into());
+        ctx.reply_early(fid, self.transno, reply.to_bytes().into());
     }
 
-    /// Applies the change with the request's reply row; panics if it is not its turn. (Of a ticket of
+    /// Applies the change with the request's reply row; panics if it is not this ticket's turn. (For a ticket of
     /// [`crate::Target::admit`]: without a reply row.)
     pub fn apply<R: Encode>(
         self,
@@ -74,7 +75,7 @@ impl Ticket {
         self.try_apply(change)
     }
 
-    /// As [`Ticket::apply`]; if it fails the place in line is kept.
+    /// As [`Ticket::apply`]; after a failure the ticket keeps its place in the queue.
     pub fn try_apply<R: Encode>(
         &self,
         change: impl FnOnce(&mut Txn) -> Result<R, ErrorReply>,

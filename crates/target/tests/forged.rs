@@ -1,4 +1,5 @@
-//! Frames that no client of ours would send: replays of what was never done, requests to an earlier life.
+//! Frames that no client of ours would send: replays of requests that were never executed, requests to an earlier
+//! incarnation.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ struct Forger {
 }
 
 impl Forger {
-    /// Connects, as soon as there is somebody.
+    /// Connects, as soon as a server listens.
     async fn connect(env: &Env, id: ClientId, session: SessionId, seen: Transno) -> Self {
         let stream = loop {
             match env.connect(&address()).await {
@@ -61,9 +62,9 @@ impl Forger {
     }
 }
 
-/// Frames of a client that replays what it never did.
+/// A client replays requests that it never made.
 #[test]
-fn forged_replays_and_claims_are_refused_and_nobody_suffers() {
+fn forged_replays_are_refused() {
     async fn exchange(env: &Env, id: ClientId, session: SessionId, seen: Transno, replays: &[Transno]) -> ConnectReply {
         let mut forger = Forger::connect(env, id, session, seen).await;
         for transno in replays {
@@ -98,8 +99,8 @@ fn forged_replays_and_claims_are_refused_and_nobody_suffers() {
     assert_eq!(world.target().state(), TargetState::Serving);
 }
 
-/// A request that was sent to an earlier life of the target is not of this one, whatever connection it comes by: what it rests on
-/// may be lost.
+/// A request sent to an earlier incarnation of the target is refused by the current one, whatever connection it comes
+/// on: the changes that it relies on may be lost.
 #[test]
 fn a_request_of_an_earlier_incarnation_is_refused() {
     let world = World::new(17, Setup::default());

@@ -1,4 +1,5 @@
-//! Crashes, lost and repeated replies, recovery over several clients, evictions: exactly once, in order, nothing silently.
+//! Crashes, lost and repeated replies, recovery over several clients, evictions: requests run exactly once, in order,
+//! and nothing is lost silently.
 
 use std::time::Duration;
 
@@ -187,7 +188,7 @@ fn a_server_that_stops_before_anybody_could_come_evicts_nobody() {
         world.sim.sleep(millis(300)).await;
         let target = world.target();
         target.close().await;
-        // What else the process has to end takes longer.
+        // The rest of the process takes longer to stop.
         world.sim.sleep(millis(2000)).await;
     });
     world.power_cut();
@@ -219,7 +220,7 @@ fn a_dead_client_delays_the_others_by_the_window_and_no_longer() {
 
 /// add |power, the server that is a client dies, and is started anew
 #[test]
-fn a_server_is_not_waited_for_in_its_former_life() {
+fn recovery_skips_earlier_instance_of_a_server() {
     let world = World::new(9, Setup { window: Duration::from_secs(30), ..Setup::default() });
     let (a, former) = (world.client("a"), world.life(3));
     world.sim.block_on(async {

@@ -1,4 +1,4 @@
-//! One client and one target: calls, commit levels, refusals, questions outside of a session.
+//! One client and one target: calls, commit levels, refusals, requests outside of a session.
 
 use std::time::Duration;
 
@@ -216,7 +216,7 @@ fn what_clients_keep_is_known_and_gone_with_the_commit() {
     let world = World::new(14, Setup { tickets: true, commit_interval: Duration::from_secs(3600), ..Setup::default() });
     let (one, other) = (world.client("one"), world.client("other"));
     world.sim.block_on(async {
-        // A session that begins is committed, and all before it.
+        // The commit of a new session also commits all earlier changes.
         one.session.ready().await.unwrap();
         other.session.ready().await.unwrap();
         let mut last = Transno(0);

@@ -1,4 +1,4 @@
-//! The course of a run: faults come, servers and mounts come back, workers go on and everything is compared.
+//! The course of a run: faults come, servers and mounts come back, workers continue, and everything is compared.
 
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ use super::{
 };
 use crate::figures::Outcome;
 
-/// Longest time that workers are left alone.
+/// Longest time without a fault.
 const CALM_MS: u64 = 350;
-/// The MDT among the servers.
+/// The MDT's server number.
 const MDT: usize = 0;
-/// A mount that died alone had sent what was acknowledged so long before: twenty times the promised 50 ms.
+/// A mount that died alone had sent everything that was acknowledged this long before: twenty times the promised 50 ms.
 const SENT_MS: u64 = 1000;
-/// Servers wait for a client that is gone until they have been started again, or so long.
+/// Longest time that a server may wait for a client that died. The server's next start ends the wait earlier.
 const HAUNTED: Duration = Duration::from_secs(65);
-/// One power cut of all servers in so many is followed by fsck before they start again.
+/// One in this many power cuts of all servers is followed by fsck before they start again.
 const FSCK_EVERY: u64 = 20;
 
 /// A run.
@@ -34,16 +34,17 @@ pub struct Course {
     workers: u64,
     probes: Probes,
     dice: Dice,
-    /// When a client of each server died that the server may still wait for when it starts; an MDT is one of each OST.
+    /// By server: when a client of it died that the server may wait for at its next start. An MDT is a client of each
+    /// OST.
     haunted: Vec<Option<Instant>>,
-    /// All servers died so often.
+    /// Number of times that all servers died.
     all_died: u64,
-    /// What was counted.
+    /// The counters.
     pub figures: Figures,
 }
 
 impl Course {
-    /// Brings up the cluster, with workers on every mount.
+    /// Starts the cluster, with workers on every mount.
     pub fn start(mut site: Site, workers: u64, seed: u64) -> Outcome<Self> {
         site.start()?;
         let mut probes = Probes::make(&site)?;
@@ -63,7 +64,7 @@ impl Course {
         self.hear_nothing_bad()
     }
 
-    /// Starts the workers of mounts; they say when they are ready.
+    /// Starts the workers of some mounts; they report when they are ready.
     fn man(&mut self, mounts: &[usize], death: Death) -> Outcome {
         for &mount in mounts {
             for number in (0..self.workers).map(|worker| mount as u64 * self.workers + worker) {
@@ -76,7 +77,7 @@ impl Course {
         Ok(())
     }
 
-    /// One fault, and all that is compared after it.
+    /// Causes one fault, and makes all comparisons after it.
     pub fn fault(&mut self, fault: &Fault) -> Outcome {
         std::thread::sleep(Duration::from_millis(self.dice.below(CALM_MS)));
         self.figures.faults += 1;
@@ -128,12 +129,12 @@ impl Course {
         self.check(is_calm, fault.excuses_eio())
     }
 
-    /// Kills servers at once.
+    /// Kills servers at the same time.
     fn cut(&mut self, servers: &[usize]) -> Outcome {
         servers.iter().for_each(|server| self.site.servers[*server].signal(libc::SIGKILL));
         servers.iter().try_for_each(|server| self.site.servers[*server].wait())?;
         if servers.contains(&MDT) {
-            // The next MDT's process is a client of its own.
+            // The next process of the MDT is a new client.
             self.haunted[MDT + 1..].fill(Some(Instant::now()));
         }
         match self.site.disks {
@@ -143,7 +144,7 @@ impl Course {
         Ok(())
     }
 
-    /// All servers are down: now and then what is on their disks is checked.
+    /// All servers are down: sometimes fsck checks their disks.
     fn look_at_disks(&mut self, fault: &Fault) -> Outcome {
         if fault.is_of_all_servers() {
             self.all_died += 1;
@@ -155,7 +156,7 @@ impl Course {
         Ok(())
     }
 
-    /// Starts servers, and asks each something new.
+    /// Starts servers, and sends a new request to each.
     fn raise(&mut self, servers: &[usize]) -> Outcome {
         servers.iter().try_for_each(|server| self.site.start_server(*server))?;
         self.probes.ask(servers)?;
@@ -177,7 +178,7 @@ impl Course {
         Ok(())
     }
 
-    /// Mounts die, and with them whoever works there.
+    /// Kills mounts, and the workers on them.
     fn lose_mounts(&mut self, mounts: &[usize]) -> Outcome {
         for &mount in mounts {
             self.site.mounts[mount].kill()?;
@@ -191,7 +192,7 @@ impl Course {
         lost.into_iter().try_for_each(Hand::kill)
     }
 
-    /// Mounts anew, with new workers, who are heard at the next check.
+    /// Mounts again, with new workers, which report at the next check.
     fn bring_back(&mut self, mounts: &[usize], death: Death) -> Outcome {
         if mounts.is_empty() {
             return Ok(());
@@ -227,7 +228,8 @@ impl Course {
         self.probes.open(&self.site)
     }
 
-    /// What everybody has to say: mounts of which some program was told of a loss; the longest call.
+    /// Collects the reports of all workers: the mounts on which a program got an error for a loss, and the longest
+    /// call.
     fn hear_all(&mut self) -> Outcome<(Vec<(usize, String)>, Duration)> {
         let (mut told, mut longest) = (Vec::new(), Duration::ZERO);
         for hand in &mut self.crew {
@@ -257,7 +259,8 @@ impl Course {
         if dead.is_empty() { Ok(()) } else { Err(format!("ended by themselves: {}", dead.join(", "))) }
     }
 
-    /// Everything is synced, then everything dies; what was synced is there. Then a clean stop; the disks are whole.
+    /// Syncs everything, then kills everything: what was synced must be there. Then a clean stop, after which fsck must
+    /// find nothing.
     pub fn finish(&mut self) -> Outcome<String> {
         self.crew.iter_mut().for_each(|hand| hand.order("sync"));
         self.hear_nothing_bad()?;
@@ -270,7 +273,7 @@ impl Course {
         self.site.fsck()
     }
 
-    /// Goes on after [`Course::finish`] with other disks.
+    /// Continues after [`Course::finish`] with other disks.
     pub fn resume(&mut self, disks: Disks) -> Outcome {
         self.site.disks = disks;
         self.haunted.fill(None);

@@ -1,4 +1,4 @@
-//! The workers as who started them sees them.
+//! The workers, from the side of the process that started them.
 
 use std::{
     io::{BufRead, BufReader, Write as _},
@@ -11,12 +11,12 @@ use std::{
 use super::{model::Death, site::die_with_parent};
 use crate::figures::Outcome;
 
-/// A worker that says nothing for so long hangs.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// A worker that does not report for this long hangs.
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A worker's process.
 pub struct Hand {
-    /// Which mount it works on.
+    /// The mount that it works on.
     pub mount: usize,
     /// Its number.
     pub number: u64,
@@ -25,16 +25,16 @@ pub struct Hand {
     answers: Receiver<String>,
 }
 
-/// What a worker said.
+/// A worker's report.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
-    /// All is as it should be.
+    /// Everything is as it should be.
     Fine(Tally),
-    /// A call was answered with EIO or the like, and the worker has ended.
+    /// A call returned EIO or ESTALE, and the worker has ended.
     Told(String),
 }
 
-/// What it counted since it was asked last.
+/// What a worker counted since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Longest call.
@@ -45,14 +45,14 @@ pub struct Tally {
     pub blocks: u64,
     /// Names compared.
     pub names: u64,
-    /// Files of which stat told less than could be read, after the MDT and their mount died.
+    /// Files whose size in stat was below what could be read, after their mount and the MDT died.
     pub sizes: u64,
-    /// Writes and changes of names that were not synced, and had to be there after the mount's death.
+    /// Unsynced writes and changes of names that had to survive the mount's death.
     pub unsynced: u64,
 }
 
 impl Hand {
-    /// Starts a worker; [`Hand::hear`] says when it is ready.
+    /// Starts a worker. [`Hand::hear`] returns once it is ready.
     pub fn start(mount: usize, number: u64, dir: &Path, notes: &Path, seed: u64, death: Death) -> Outcome<Self> {
         let own = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
         let mut command = Command::new(own);
@@ -69,16 +69,16 @@ impl Hand {
         Ok(Self { mount, number, child, orders, answers })
     }
 
-    /// Orders something; a worker that has ended says why when it is heard.
+    /// Sends an order. A worker that has ended says why at the next [`Hand::hear`].
     pub fn order(&mut self, words: &str) {
         let _ = writeln!(self.orders, "{words}");
     }
 
-    /// Waits for its answer. Errors: a promise was broken, or it hangs.
+    /// Waits for its report. Errors: a broken promise, or the worker hangs.
     pub fn hear(&mut self) -> Outcome<Said> {
-        let line = match self.answers.recv_timeout(PATIENCE) {
+        let line = match self.answers.recv_timeout(TIMEOUT) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => return Err(format!("worker {} hangs for {PATIENCE:?}", self.number)),
+            Err(RecvTimeoutError::Timeout) => return Err(format!("worker {} hangs for {TIMEOUT:?}", self.number)),
             Err(RecvTimeoutError::Disconnected) => return Err(format!("worker {} has ended", self.number)),
         };
         match line.split_once(' ') {
@@ -88,7 +88,7 @@ impl Hand {
         }
     }
 
-    /// SIGKILL. What it has said by then still counts: it may have found something.
+    /// Sends SIGKILL. Earlier reports still count, as they may contain an error.
     pub fn kill(mut self) -> Outcome {
         let _ = self.child.kill();
         self.child.wait().map_err(|error| error.to_string())?;
@@ -97,7 +97,7 @@ impl Hand {
     }
 }
 
-/// The worker saw its mount die.
+/// True if the worker failed because its mount died.
 fn is_gone(line: &str) -> bool {
     ["os error 107)", "os error 103)", "os error 5)"].iter().any(|code| line.contains(code))
 }
@@ -109,7 +109,7 @@ impl Tally {
         Some(Self { longest: Duration::from_micros(longest), calls, blocks, names, sizes, unsynced })
     }
 
-    /// Both together.
+    /// Adds another tally.
     pub fn add(&mut self, other: Self) {
         self.longest = self.longest.max(other.longest);
         self.calls += other.calls;

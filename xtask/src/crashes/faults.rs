@@ -1,4 +1,4 @@
-//! What goes wrong, drawn from a seed.
+//! The faults, drawn from a seed.
 
 use forebay_history::Dice;
 
@@ -7,56 +7,56 @@ use super::site::OSTS;
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Servers die at once and are started again after a while; again so often, the later times while they recover.
+    /// Servers die together and restart after a while. They may be killed again, also during their recovery.
     Servers {
-        /// Which.
+        /// The servers.
         servers: Vec<usize>,
-        /// Away for.
+        /// Time until the restart.
         away_ms: u64,
-        /// Killed again so long after each start, if at all.
+        /// For each further kill, the time after the start.
         again_ms: Vec<u64>,
     },
-    /// Servers stop and go on.
+    /// Servers are stopped and continued.
     PauseServers {
-        /// Which.
+        /// The servers.
         servers: Vec<usize>,
-        /// For so long.
+        /// For how long.
         ms: u64,
     },
-    /// A mount stops and goes on; meanwhile servers die, perhaps.
+    /// A mount is stopped and continued. Servers may die meanwhile.
     PauseMount {
-        /// Which.
+        /// The mount.
         mount: usize,
-        /// For so long.
+        /// For how long.
         ms: u64,
-        /// These die meanwhile.
+        /// Servers that die meanwhile.
         servers: Vec<usize>,
     },
-    /// A mount dies, its workers too.
+    /// A mount dies with its workers.
     Mount {
-        /// Which.
+        /// The mount.
         mount: usize,
     },
     /// Mounts and servers die together.
     Together {
-        /// Which mounts.
+        /// The mounts.
         mounts: Vec<usize>,
-        /// Which servers.
+        /// The servers.
         servers: Vec<usize>,
-        /// Away for.
+        /// Time until the restart.
         away_ms: u64,
     },
 }
 
-/// Servers of a cluster: the MDT is number 0.
+/// Number of servers; the MDT is server 0.
 const SERVERS: usize = OSTS + 1;
-/// Longest time that a killed server is away, besides what its start takes.
+/// Longest time that a killed server is down, besides its start.
 const AWAY_MS: u64 = 250;
 /// Longest pause.
 const PAUSE_MS: u64 = 2500;
 
 impl Fault {
-    /// A kill.
+    /// Draws a kill.
     pub fn kill(dice: &mut Dice, mounts: usize) -> Self {
         let away_ms = dice.below(AWAY_MS);
         match dice.below(100) {
@@ -75,7 +75,7 @@ impl Fault {
         }
     }
 
-    /// A pause.
+    /// Draws a pause.
     pub fn pause(dice: &mut Dice, mounts: usize) -> Self {
         let (ms, mount) = (1 + dice.below(PAUSE_MS), dice.below(mounts as u64) as usize);
         match dice.below(3) {
@@ -85,7 +85,7 @@ impl Fault {
         }
     }
 
-    /// Mounts that are killed.
+    /// The mounts that are killed.
     pub fn killed_mounts(&self) -> &[usize] {
         match self {
             Self::Mount { mount } => std::slice::from_ref(mount),
@@ -94,24 +94,24 @@ impl Fault {
         }
     }
 
-    /// A mount may be evicted by this one: it was away while servers waited for it.
+    /// True if a mount may be evicted: it was stopped while servers waited for it.
     pub fn excuses_eio(&self) -> bool {
         matches!(self, Self::PauseMount { ms, servers, .. } if *ms > 1000 && !servers.is_empty())
     }
 
-    /// True if every server died at once.
+    /// True if all servers died together.
     pub fn is_of_all_servers(&self) -> bool {
         matches!(self, Self::Servers { servers, .. } | Self::Together { servers, .. } if servers.len() == SERVERS)
     }
 
-    /// A client of the servers does not live through it, or is away.
+    /// True if a client of the servers dies or is stopped.
     pub fn stops_clients(&self) -> bool {
-        // An MDT is a client of the OSTs that die with it.
+        // The MDT is a client of the OSTs that die with it.
         let with_mdt = |servers: &[usize]| servers.contains(&0) && servers.len() > 1;
         !matches!(self, Self::Servers { servers, .. } if !with_mdt(servers))
     }
 
-    /// Servers that are killed.
+    /// The servers that are killed.
     pub fn killed_servers(&self) -> &[usize] {
         match self {
             Self::Servers { servers, .. } | Self::PauseMount { servers, .. } | Self::Together { servers, .. } => {
@@ -122,7 +122,7 @@ impl Fault {
     }
 }
 
-/// One, some, or all.
+/// One server, some, or all.
 fn servers(dice: &mut Dice) -> Vec<usize> {
     match dice.below(10) {
         0..6 => vec![dice.below(SERVERS as u64) as usize],

@@ -1,64 +1,64 @@
-//! What one file may hold.
+//! The possible contents of one file.
 //!
-//! Alive, a file holds what was written last. After its mount died, each block (64 KiB, docs/promises.md P3) of each write
-//! that is not certain is there as a whole or not at all; what is certain is there.
+//! While its mount lives, a file has what was written last. After the mount's death, each block (64 KiB,
+//! docs/promises.md P3) of each uncertain write is there entirely or not at all. Everything certain is there.
 
 use std::ops::Range;
 
 use super::{image::Image, stamp};
 use crate::figures::Outcome;
 
-/// Writes are cut at multiples of this.
+/// Writes are split at multiples of this.
 const BLOCK: u64 = 64 << 10;
 
-/// A write that was begun since the last time everything was certain.
+/// A write since the last time when everything was certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Its number.
     pub seq: u32,
-    /// Its bytes.
+    /// The range that it writes.
     pub range: Range<u64>,
-    /// It is durable when it was acknowledged.
+    /// True if its acknowledgement means that it is durable.
     pub synced: bool,
-    /// It must be there.
+    /// True if it must be there.
     pub certain: bool,
     /// When it was acknowledged (CLOCK_MONOTONIC, ms).
     pub acked_ms: Option<u64>,
 }
 
-/// A file as its worker knows it.
+/// The worker's model of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileModel {
-    /// Length of what is written at once.
+    /// Length of one write.
     pub record: u64,
-    /// Grows only by O_APPEND.
+    /// True if it grows only by O_APPEND.
     pub append: bool,
-    /// Its number in the file system, once it is known.
+    /// Its inode number, once known.
     pub ino: Option<u64>,
-    /// What is certain.
+    /// The certain contents.
     pub base: Image,
-    /// Since then, in order.
+    /// The writes since then, in order.
     pub writes: Vec<Write>,
-    /// What it holds while its mount lives.
+    /// The contents while its mount lives.
     pub now: Image,
 }
 
 impl FileModel {
-    /// A write begins.
+    /// Enters a write that is about to begin.
     pub fn begin(&mut self, write: Write) {
         self.now.write(write.range.clone(), write.seq);
         self.writes.push(write);
     }
 
-    /// Everything is certain.
+    /// Makes everything certain.
     pub fn settle(&mut self) {
         self.base = self.now.clone();
         self.writes.clear();
     }
 
-    /// Checks bytes of a living file that were read at `at`.
+    /// Checks bytes that were read at `at` while the mount lives.
     pub fn check_read(&self, file: u32, at: u64, bytes: &[u8]) -> Outcome {
-        // Stamps hold places in the file: the bytes before are taken for a hole.
+        // A stamp contains the file offset, so fill the bytes before `at` with a hole.
         let mut whole = vec![0; at as usize];
         whole.extend_from_slice(bytes);
         let (end, found) = (at + bytes.len() as u64, Image::of(&stamp::writes(&whole, file)?, 0));
@@ -66,7 +66,7 @@ impl FileModel {
         if found == expected { Ok(()) } else { Err(differ(&expected, &found)) }
     }
 
-    /// Checks what its mount's death left; that is what it holds from now on.
+    /// Checks what the mount's death left. Returns the new contents.
     pub fn check_left(&self, file: u32, bytes: &[u8]) -> Outcome<Image> {
         let size = bytes.len() as u64;
         self.check_size(size)?;
@@ -80,7 +80,7 @@ impl FileModel {
         Ok(found)
     }
 
-    /// Checks a size that a mount's death left.
+    /// Checks the size that a mount's death left.
     pub fn check_size(&self, size: u64) -> Outcome {
         let certain = self.writes.iter().filter(|write| write.certain).map(|write| write.range.end);
         let least = certain.chain([self.base.size]).max().unwrap_or(0);

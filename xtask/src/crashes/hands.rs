@@ -11,19 +11,20 @@ use std::{
 
 use super::{model::DIRS, stamp};
 
-/// What ends a worker.
+/// Why a worker ends.
 #[derive(Debug)]
 pub enum Trouble {
-    /// A call was answered with such an error: what was acknowledged and not synced may be lost, and somebody was told.
+    /// A call returned an error that reports a loss: unsynced changes that were acknowledged may be lost.
     Told(String),
-    /// What must not be.
+    /// A broken promise.
     Broken(String),
 }
 
-/// What a call may answer after its mount was evicted. P2 says EIO; a handle that the MDT has ended is ESTALE.
+/// Errors that a call may return after its mount was evicted. P2 says EIO; a handle that the MDT has ended gives
+/// ESTALE.
 const LOST: [i32; 2] = [libc::EIO, libc::ESTALE];
 
-/// What a call must do; only a loss that is told may excuse it, and that only where a mount was away.
+/// Requires success. Only an error that reports a loss may be excused, and only after a mount was away.
 pub fn expect<T>(result: io::Result<T>, doing: &str, path: &Path) -> Result<T, Trouble> {
     result.map_err(|error| {
         let words = format!("{doing} {}: {error}", path.display());
@@ -40,7 +41,7 @@ pub fn now_ms() -> u64 {
     now_us() / 1000
 }
 
-/// Microseconds of the same.
+/// Microseconds of the same clock.
 pub fn now_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a timespec to write to.
@@ -48,17 +49,17 @@ pub fn now_us() -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
 }
 
-/// Where a directory lies.
+/// The path of a directory.
 pub fn dir(base: &Path, number: u32) -> PathBuf {
     base.join(format!("d{number}"))
 }
 
-/// Where a name lies.
+/// The path of a name.
 pub fn path(base: &Path, name: u32) -> PathBuf {
     dir(base, name % DIRS).join(format!("n{name}"))
 }
 
-/// Makes a file; its number too.
+/// Creates a file, and returns its inode number too.
 pub fn create(path: &Path) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     let ino = file.metadata()?.ino();
@@ -70,12 +71,12 @@ pub fn stat(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|meta| (meta.ino(), meta.len()))
 }
 
-/// Writes the record of a write; at the end of the file, if it is appended to. As programs do, it goes on where a call wrote less:
-/// what failed is told by the next.
+/// Writes the record of a write, at the end of the file if it is appended to. After a short write it continues, as
+/// programs do: the next call reports what failed.
 pub fn write(file: &File, number: u32, seq: u32, range: Range<u64>, append: bool) -> io::Result<()> {
     const PAGE: usize = 4096;
     let len = (range.end - range.start) as usize;
-    // At the beginning of a page, so that the kernel makes one request of it.
+    // Page-aligned, so that the kernel makes one request of it.
     let mut memory = vec![0; len + PAGE];
     let from = memory.as_ptr().align_offset(PAGE);
     let bytes = &mut memory[from..from + len];
@@ -96,19 +97,19 @@ pub fn read(file: &File, at: u64, len: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Files that are open.
+/// Files kept open.
 #[derive(Default)]
 pub struct Open {
     files: BTreeMap<u32, File>,
 }
 
 impl Open {
-    /// Keeps one.
+    /// Keeps a file open.
     pub fn put(&mut self, number: u32, file: File) {
         self.files.insert(number, file);
     }
 
-    /// A handle; one on O_SYNC, or to append, for this call only.
+    /// A handle. One with O_SYNC or O_APPEND is only for this call.
     pub fn get(&mut self, number: u32, path: &Path, append: bool, synced: bool) -> Result<File, Trouble> {
         let special = append || synced;
         if !special && let Some(file) = self.files.get(&number) {
@@ -123,7 +124,7 @@ impl Open {
         Ok(file)
     }
 
-    /// Closes it, if `close` says so.
+    /// Closes the file, if `close` says so.
     pub fn perhaps_close(&mut self, number: u32, close: bool) {
         if close {
             self.files.remove(&number);

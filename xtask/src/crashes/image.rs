@@ -1,31 +1,31 @@
-//! Which write each byte of a file is of.
+//! The write that each byte of a file comes from.
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// Bytes by the numbers of their writes; what is not mentioned is zero.
+/// Bytes by the sequence number of their write. Bytes not mentioned are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
     /// By start: end, write.
     runs: BTreeMap<u64, (u64, u32)>,
-    /// Bytes of the file.
+    /// Size of the file.
     pub size: u64,
 }
 
 impl Image {
-    /// From its parts; 0 are holes.
+    /// Makes an image from its parts; 0 stands for a hole.
     pub fn of(runs: &[(Range<u64>, u32)], size: u64) -> Self {
         let mut image = Self { runs: BTreeMap::new(), size };
         runs.iter().for_each(|(range, seq)| image.put(range.clone(), *seq));
         image
     }
 
-    /// A write; the file grows to hold it.
+    /// Enters a write, and extends the file to hold it.
     pub fn write(&mut self, range: Range<u64>, seq: u32) {
         self.size = self.size.max(range.end);
         self.put(range, seq);
     }
 
-    /// As [`Image::write`], and the size stays.
+    /// Like [`Image::write`], but the size stays.
     pub fn put(&mut self, range: Range<u64>, seq: u32) {
         let touched: Vec<u64> = self.touched(&range).collect();
         for start in touched {
@@ -48,7 +48,7 @@ impl Image {
         before.into_iter().chain(within).map(|(start, _)| *start)
     }
 
-    /// The writes of a range, holes too; neighbours of one write are one.
+    /// The writes in a range, and its holes; adjacent parts of one write are merged.
     pub fn within(&self, range: Range<u64>) -> Vec<(Range<u64>, u32)> {
         let mut found: Vec<(Range<u64>, u32)> = Vec::new();
         let mut push = |part: Range<u64>, seq: u32| match found.last_mut() {
@@ -67,7 +67,7 @@ impl Image {
         found
     }
 
-    /// All that is not zero.
+    /// All parts that are not zero.
     pub fn runs(&self) -> impl Iterator<Item = (Range<u64>, u32)> {
         self.runs.iter().map(|(start, (end, seq))| (*start..*end, *seq))
     }

@@ -1,9 +1,9 @@
-//! `xtask crashes`: a cluster of real processes under load whose servers and mounts are killed, paused and lose power, again
-//! and again; after each fault everything is compared with what was acknowledged and what was synced (docs/promises.md, P1
-//! to P3). Mounts have commit levels of their own.
+//! `xtask crashes`: real processes of a cluster under load are killed, paused and lose power, again and again. After
+//! each fault everything is compared with what was acknowledged and what was synced (docs/promises.md, P1 to P3).
+//! Mounts have different commit levels.
 //!
-//! Needs root and /dev/fuse. The first faults come to servers with ordinary disks, where a kill leaves what the kernel has
-//! (`--kills`), the others to servers with disks that forget what was not flushed (`--power-cuts`).
+//! Needs root and /dev/fuse. The first faults hit servers with ordinary disks, where a kill leaves what the kernel has
+//! (`--kills`). The others hit servers with disks that lose unflushed writes (`--power-cuts`).
 
 mod course;
 mod crew;
@@ -72,7 +72,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Faults of both parts, drawn from the seed.
+    /// The faults of both parts, drawn from the seed.
     fn faults(&self) -> [(Disks, Vec<Fault>); 2] {
         let mut dice = Dice::new(self.seed);
         let all = (self.kills + self.power_cuts).max(1);
@@ -94,7 +94,7 @@ impl Plan {
     }
 }
 
-/// Runs; an error tells which promise was broken.
+/// Runs the command. An error tells which promise was broken.
 pub fn run(plan: &Plan) -> Outcome {
     if plan.recovery.is_none() && plan.kills + plan.power_cuts == 0 {
         return Err(NO_FAULTS.into());
@@ -107,7 +107,7 @@ pub fn run(plan: &Plan) -> Outcome {
         Some(_) => vec![Level::Data; recovery::MOUNTS],
         None => (0..plan.mounts.into()).map(Level::of_mount).collect(),
     };
-    // Rounds of replay leave 256 MiB each.
+    // Each round of replay leaves 256 MiB.
     let ost_size = if plan.recovery.is_some() { "2GiB" } else { "512MiB" };
     let site = Site::make(&forebay, &plan.dir, levels, ost_size)?;
     let done = match plan.recovery {

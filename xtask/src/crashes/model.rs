@@ -1,7 +1,7 @@
-//! The oracle: what one worker's names and files may be.
+//! The oracle: the possible names and files of one worker.
 //!
-//! Alive, the names are what the worker made of them. After its mount died they are what some number of its first
-//! operations made, of which those that are certain are no fewer: one MDT commits in order.
+//! While its mount lives, the names are what the worker made of them. After the mount's death they are the result of
+//! some number of the worker's first operations, including at least all certain ones, as one MDT commits in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::figures::Outcome;
 
-/// Directories of a worker: name `n` lies in directory `n % DIRS`.
+/// Directories per worker: name `n` is in directory `n % DIRS`.
 pub const DIRS: u32 = 2;
-/// Writes up to this length may be kept back by the mount for a moment (docs/promises.md, P3).
+/// The mount may buffer writes up to this length for a moment (docs/promises.md, P3).
 const KEPT_BACK: u64 = 256 << 10;
 
-/// Names that are answered ahead are on their way after a millisecond or two, not 50: so much later than writes they may be
-/// in doubt (of the second that writes are given on a busy machine they get 200 ms).
+/// Delayed directory operations are sent after a millisecond or two, not after 50 ms like writes. So they are in doubt
+/// only if they were acknowledged this much later: of the second that writes get on a busy machine they get 200 ms.
 const NAMES_SOONER_MS: u64 = 800;
 
 /// A change of names.
@@ -31,33 +31,33 @@ pub enum Change {
     Unlink(u32),
 }
 
-/// Names and their files.
+/// The file of each name.
 pub type Names = BTreeMap<u32, u32>;
 
-/// What a death left to a worker to believe.
+/// What a worker may believe after a death.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Death {
-    /// Only the mount died: what the servers had is there.
+    /// Only the mount died: everything that the servers had is there.
     pub alone: bool,
-    /// Then this was sent, if it was acknowledged before (CLOCK_MONOTONIC, ms).
+    /// In that case: everything acknowledged before this time was sent (CLOCK_MONOTONIC, ms).
     pub sent_before_ms: u64,
-    /// The mount's level. What was acknowledged at `commit` is certain, whoever died; at `memory` as at `data`: the servers
-    /// have it as long as they live, and a mount that lives has it when they die.
+    /// The mount's level. At `commit` acknowledged changes are certain, whoever died. At `memory` they are as certain
+    /// as at `data`: the servers have them as long as they live, and a mount that lives has them when servers die.
     pub level: Level,
 }
 
-/// What one worker knows.
+/// The worker's model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    /// Names that are certain.
+    /// The certain names.
     pub base: Names,
-    /// Changes since then, and when they were acknowledged (CLOCK_MONOTONIC, ms).
+    /// Changes since then, with the time of their acknowledgement (CLOCK_MONOTONIC, ms).
     pub changes: Vec<(Change, Option<u64>)>,
-    /// So many of them are certain.
+    /// Number of these changes that are certain.
     pub certain: usize,
-    /// Names while the mount lives.
+    /// The names while the mount lives.
     pub names: Names,
-    /// All files that may be there.
+    /// All files that may exist.
     pub files: BTreeMap<u32, FileModel>,
     /// The next file's number.
     pub next_file: u64,
@@ -65,7 +65,7 @@ pub struct Model {
     pub next_write: u32,
 }
 
-/// The names after a change.
+/// Applies a change to the names.
 fn changed(names: &mut Names, change: Change) {
     match change {
         Change::Create(name, file) => drop(names.insert(name, file)),
@@ -78,20 +78,20 @@ fn changed(names: &mut Names, change: Change) {
 }
 
 impl Model {
-    /// A change begins.
+    /// Enters a change that is about to begin.
     pub fn begin(&mut self, change: Change) {
         changed(&mut self.names, change);
         self.changes.push((change, None));
     }
 
-    /// The change that was begun last was acknowledged.
+    /// Enters the acknowledgement of the last change.
     pub fn acked(&mut self, at_ms: u64) {
         if let Some((_, acked)) = self.changes.last_mut() {
             *acked = Some(at_ms);
         }
     }
 
-    /// A directory was synced.
+    /// Enters the sync of a directory.
     pub fn dir_synced(&mut self, dir: u32) {
         let of_dir = |name: u32| name % DIRS == dir;
         let touches = |change: &Change| match *change {
@@ -101,7 +101,7 @@ impl Model {
         self.synced_up_to(self.changes.iter().rposition(|(change, _)| touches(change)));
     }
 
-    /// A file was synced: its bytes, and the first name that it had.
+    /// Enters the sync of a file: its bytes and its first name are certain.
     pub fn file_synced(&mut self, file: u32) {
         self.files.get_mut(&file).expect("the file is known").settle();
         let made = |(change, _): &(Change, Option<u64>)| matches!(change, Change::Create(_, of) if *of == file);
@@ -118,13 +118,13 @@ impl Model {
         }
     }
 
-    /// Files that no name can lead to any more.
+    /// Forgets files that no name refers to any more.
     fn forget_files(&mut self) {
         let named: BTreeSet<u32> = self.names.values().copied().collect();
         self.files.retain(|file, _| named.contains(file));
     }
 
-    /// The mount has died. How much of what was not synced is certain all the same.
+    /// Updates the model after the mount's death. Returns the number of unsynced changes that are certain nevertheless.
     pub fn died(&mut self, death: Death) -> u64 {
         let synced = self.certain;
         if death.level == Level::Commit {
@@ -143,7 +143,7 @@ impl Model {
         unsynced
     }
 
-    /// Checks the names that were found, by the numbers of their files in the file system; the names they are.
+    /// Checks the names that were found, with their inode numbers. Returns the names they stand for.
     pub fn check_names(&self, found: &BTreeMap<u32, u64>) -> Outcome<Names> {
         let mut names = self.base.clone();
         let mut fits = None;

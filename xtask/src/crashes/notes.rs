@@ -1,7 +1,8 @@
-//! What a worker notes in a file of this machine before and after each step, and what its successor makes of it.
+//! A worker's log of its steps in a file on this machine, written before and after each step, and its replay by the
+//! worker's successor.
 //!
-//! A line a step: `w` a write begins, `c` `r` `u` a change of names begins, `a` what was begun last was acknowledged,
-//! `f` a file is synced, `d` a directory is synced. The file begins with what was certain: `n` numbers, `h` each name.
+//! One line per step: `w` a write begins, `c` `r` `u` a change of names begins, `a` the last step was acknowledged, `f`
+//! a file was synced, `d` a directory was synced. The file begins with what was certain: `n` numbers, `h` each name.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +21,11 @@ use crate::figures::Outcome;
 /// A step.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// File, and the write.
+    /// The file and the write.
     Write(u32, Write),
-    /// Change; of a new file: length of its records, and whether it is appended to.
+    /// The change. For a new file also the length of its records, and whether it is appended to.
     Change(Change, Option<(u64, bool)>),
-    /// When (ms); of a new file its number in the file system.
+    /// Time of the acknowledgement (ms). For a new file also its inode number.
     Acked(u64, Option<u64>),
     /// A file.
     Synced(u32),
@@ -32,29 +33,30 @@ pub enum Step {
     DirSynced(u32),
 }
 
-/// A model with its notes.
+/// A model with its log.
 pub struct Notes {
     path: PathBuf,
     file: Option<File>,
-    /// What they say.
+    /// The model according to the log.
     pub model: Model,
-    /// What an acknowledgement is of: a file that is written to, else a name.
+    /// What the next acknowledgement is for: a write to this file, or otherwise a change of names.
     writing: Option<u32>,
 }
 
 impl Notes {
-    /// Reads notes; `None`: there are none.
+    /// Reads a log. `None`: there is none.
     pub fn read(path: &Path) -> Outcome<Option<Self>> {
         let Ok(text) = fs::read_to_string(path) else { return Ok(None) };
         let mut notes = Self { path: path.to_owned(), file: None, model: Model::default(), writing: None };
-        // A line without an end was being written when its writer was killed; what it tells of was not begun or told.
+        // A line without an end was being written when its writer was killed. Its step had not begun, or was not
+        // reported.
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             notes.read_line(line).ok_or_else(|| format!("{}: what does '{line}' mean?", path.display()))?;
         }
         Ok(Some(notes))
     }
 
-    /// New ones, of a model in which everything is certain.
+    /// Starts a new log with a model in which everything is certain.
     pub fn begin(path: &Path, model: Model) -> Outcome<Self> {
         let mut text = format!("n {} {}\n", model.next_file, model.next_write);
         for (name, number) in &model.names {
@@ -73,7 +75,7 @@ impl Notes {
         Ok(Self { path: path.to_owned(), file: Some(file), model, writing: None })
     }
 
-    /// Notes a step, then takes it.
+    /// Logs a step, then applies it to the model.
     pub fn note(&mut self, step: Step) -> Outcome {
         let line = match &step {
             Step::Write(file, write) => {

@@ -1,7 +1,8 @@
-//! How soon after its start a server answers something new: a small request of each mount for each server that was started.
+//! Measures how soon after its start a server answers a new request: each mount sends a small request to each server
+//! that was started.
 //!
-//! A process for each mount asks: the files that it has open must not be those of whoever starts servers, as exec(2) closes
-//! copies of them, and that waits for servers.
+//! A separate process per mount sends them. The process that starts servers must not have files on the mounts open:
+//! exec(2) closes copies of them, and that waits for servers.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,10 +20,10 @@ use super::{
 };
 use crate::figures::Outcome;
 
-/// A request that is not answered for so long fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A request without an answer for this long fails.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The processes that ask, by mount.
+/// The probe processes, by mount.
 pub struct Probes(Vec<Option<Probe>>);
 
 struct Probe {
@@ -31,11 +32,11 @@ struct Probe {
     answers: Receiver<String>,
 }
 
-/// How long a server took to answer a mount, since its start.
+/// The time from a server's start to its answer to a mount.
 pub struct Answer {
-    /// Which.
+    /// The server.
     pub server: usize,
-    /// `None`: the mount was told an error.
+    /// `None`: the mount got an error.
     pub time: Option<Duration>,
 }
 
@@ -48,7 +49,7 @@ fn place(point: &Path, mount: usize, ost: usize) -> PathBuf {
 }
 
 impl Probes {
-    /// Makes the files, through the first mount; nobody asks yet.
+    /// Makes the files through the first mount, without starting a probe.
     pub fn make(site: &Site) -> Outcome<Self> {
         let point = site.point(0);
         fs::create_dir_all(dir(&point)).map_err(|error| format!("a directory of probes: {error}"))?;
@@ -60,7 +61,7 @@ impl Probes {
         Ok(Self((0..site.mounts.len()).map(|_| None).collect()))
     }
 
-    /// The mount died, or will.
+    /// Ends the probe of a mount that died, or will die.
     pub fn forget(&mut self, mount: usize) {
         if let Some(mut probe) = self.0[mount].take() {
             let _ = probe.child.kill();
@@ -68,12 +69,12 @@ impl Probes {
         }
     }
 
-    /// Starts what does not run; servers are up.
+    /// Starts the missing probes. The servers must be up.
     pub fn open(&mut self, site: &Site) -> Outcome {
         for mount in 0..self.0.len() {
             if self.0[mount].is_none() {
                 let probe = Probe::start(&site.point(mount), mount)?;
-                let ready = probe.answers.recv_timeout(PATIENCE);
+                let ready = probe.answers.recv_timeout(TIMEOUT);
                 self.0[mount] = Some(probe);
                 ready.ok().filter(|line| line == "ready").ok_or_else(|| format!("the probe of mount {mount} fails"))?;
             }
@@ -81,7 +82,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Asks each server of `servers` through each mount.
+    /// Sends a request to each of `servers` through each mount.
     pub fn ask(&mut self, servers: &[usize]) -> Outcome {
         for probe in self.0.iter_mut().flatten() {
             for server in servers {
@@ -91,9 +92,9 @@ impl Probes {
         Ok(())
     }
 
-    /// Waits for the answers of `servers`. The files of a mount that was told an error are opened anew.
+    /// Waits for the answers of `servers`. A mount that got an error opens its files again.
     pub fn answers(&mut self, site: &Site, servers: &[usize]) -> Outcome<Vec<Answer>> {
-        let (mut all, mut told, until) = (Vec::new(), Vec::new(), Instant::now() + PATIENCE);
+        let (mut all, mut told, until) = (Vec::new(), Vec::new(), Instant::now() + TIMEOUT);
         for (mount, probe) in self.0.iter().enumerate().filter_map(|(mount, probe)| Some((mount, probe.as_ref()?))) {
             for _ in servers {
                 let left = until.saturating_duration_since(Instant::now());
@@ -134,8 +135,8 @@ impl Drop for Probes {
     }
 }
 
-/// `crashes-probe POINT MOUNT`: asks each server whose number comes on stdin, at once, and says when it was answered
-/// (CLOCK_MONOTONIC, microseconds), or just the number.
+/// `crashes-probe POINT MOUNT`: reads server numbers from stdin and sends each server a request at once. Prints the
+/// time of the answer (CLOCK_MONOTONIC, microseconds), or only the number after an error.
 pub fn run(args: &[String]) -> Outcome {
     let [point, mount] = args else { return Err("crashes starts its probes itself".into()) };
     let (point, mount) = (PathBuf::from(point), mount.parse().map_err(|_| "which mount?")?);
@@ -156,7 +157,7 @@ pub fn run(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// A synced write to an OST, or a new directory at the MDT.
+/// Sends a synchronous write to an OST, or makes a directory on the MDT.
 fn ask(file: Option<&File>, name: &Path) -> io::Result<()> {
     match file {
         Some(file) => file.write_all_at(b"probed", 0),

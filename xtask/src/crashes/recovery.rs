@@ -1,18 +1,18 @@
-//! `--recovery`: eight mounts write 256 MiB, of which most is not committed when all OSTs lose power; how soon do they answer
-//! again?
+//! `--recovery`: eight mounts write 256 MiB. All OSTs lose power before most of it is committed. The run measures how
+//! soon they answer again.
 
 use std::{fs::OpenOptions, io::Write as _, path::Path};
 
 use super::{probe::Probes, site::Site, stamp, tally::Samples};
 use crate::figures::Outcome;
 
-/// Mounts.
+/// Number of mounts.
 pub const MOUNTS: usize = 8;
-/// What each writes, in writes of 1 MiB.
+/// Writes of 1 MiB per mount.
 const WRITES: u64 = 32;
 const WRITE_BYTES: u64 = 1 << 20;
 
-/// Runs so many rounds.
+/// Runs this many rounds.
 pub fn run(mut site: Site, rounds: u64) -> Outcome<(Site, String)> {
     site.start()?;
     let mut probes = Probes::make(&site)?;
@@ -21,7 +21,7 @@ pub fn run(mut site: Site, rounds: u64) -> Outcome<(Site, String)> {
     std::fs::create_dir_all(&base).map_err(|error| format!("a directory: {error}"))?;
     site.setstripe(&base, &["-c", "-1"])?;
     let (mut first, mut last, mut requests) = (Samples::default(), Samples::default(), Vec::new());
-    // Not the MDT, a client of theirs that would not come back: that is what the other figures are of.
+    // Without the MDT: its process is a client of the OSTs that would not come back. The other figures cover that case.
     let osts: Vec<usize> = (1..site.servers.len()).collect();
     for round in 0..rounds {
         let paths: Vec<_> = (0..MOUNTS).map(|m| site.point(m).join("replay").join(format!("r{round}-{m}"))).collect();
@@ -90,7 +90,7 @@ fn check(path: &Path, round: u64, number: usize) -> Outcome {
     if found == expected { Ok(()) } else { Err(format!("{}: acknowledged bytes are lost: {found:?}", path.display())) }
 }
 
-/// Requests that the targets were sent again in their recovery.
+/// Number of requests that clients replayed to the targets.
 fn replayed(site: &Site) -> Outcome<u64> {
     let status = site.status()?;
     let targets = status["targets"].as_array().ok_or("status tells of no targets")?;

@@ -1,6 +1,7 @@
-//! How a worker begins: makes its directories, or takes over what its predecessor has left, which it compares with the notes.
+//! How a worker starts: it makes its directories, or takes over what its predecessor left and compares that with the
+//! log.
 //!
-//! What is found is synced first: what a dead mount has left is seen before it is durable.
+//! It syncs what it finds first, as a dead mount's changes may be visible before they are durable.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,7 @@ use super::{
     worker::Tally,
 };
 
-/// Everything is certain when it returns.
+/// Makes everything certain.
 pub fn settle(dir: &Path, path: &Path, death: Death, tally: &mut Tally) -> Result<Notes, Trouble> {
     let Some(mut before) = Notes::read(path).map_err(Trouble::Broken)? else {
         make_dirs(dir)?;
@@ -40,7 +41,7 @@ pub fn settle(dir: &Path, path: &Path, death: Death, tally: &mut Tally) -> Resul
         files.insert(*number, FileModel { ino: Some(found[name]), ..left });
     }
     let mut model = notes::certain(names, files, &before.model);
-    // Bytes beyond a lost size may reappear (P3): such a file is not gone on with.
+    // Bytes beyond a lost size may reappear (P3), so such a file is removed.
     for name in shorter {
         let path = hands::path(dir, name);
         hands::expect(fs::remove_file(&path), "unlink", &path)?;
@@ -67,7 +68,7 @@ fn sync_dirs(dir: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The names that are there, with their inodes; they and their bytes are durable.
+/// The existing names with their inode numbers. Names and bytes are synced.
 fn synced_names(dir: &Path, tally: &mut Tally) -> Result<BTreeMap<u32, u64>, Trouble> {
     let found = list(dir, tally)?;
     for name in found.keys() {
@@ -79,7 +80,7 @@ fn synced_names(dir: &Path, tally: &mut Tally) -> Result<BTreeMap<u32, u64>, Tro
     Ok(found)
 }
 
-/// The names that are there, with their inodes.
+/// The existing names with their inode numbers.
 pub fn list(dir: &Path, tally: &mut Tally) -> Result<BTreeMap<u32, u64>, Trouble> {
     let mut found = BTreeMap::new();
     for number in 0..DIRS {
@@ -100,7 +101,7 @@ pub fn list(dir: &Path, tally: &mut Tally) -> Result<BTreeMap<u32, u64>, Trouble
     Ok(found)
 }
 
-/// What a file holds, if it may.
+/// Reads what a file contains, and checks that it may.
 fn left(path: &Path, number: u32, file: &FileModel, tally: &mut Tally) -> Result<FileModel, Trouble> {
     let read = tally.call(|| {
         let (_, size) = hands::stat(path)?;
@@ -110,8 +111,8 @@ fn left(path: &Path, number: u32, file: &FileModel, tally: &mut Tally) -> Result
     let broken = |words: String| Trouble::Broken(format!("{} (file {number}): {words}", path.display()));
     let image = file.check_left(number, &bytes).map_err(broken)?;
     if bytes.len() as u64 != size {
-        // Where the MDT died with the writer, stat may tell of less than can be read: a lost size (P3), but never less than
-        // what is certain.
+        // If the MDT died with the writer, stat may show less than can be read: a lost size (P3). It never shows less
+        // than what is certain.
         file.check_size(size).map_err(broken)?;
         if bytes.len() as u64 <= size {
             return Err(broken(format!("it has {size} bytes, and {} can be read", bytes.len())));

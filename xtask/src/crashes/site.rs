@@ -1,6 +1,6 @@
-//! The cluster under test: a process for each target and for each mount, all children of this one.
+//! The cluster under test: one process per target and per mount, all children of this process.
 //!
-//! Invariant: none of them outlives this process; nothing is left mounted.
+//! Invariant: none of them outlives this process, and nothing stays mounted.
 
 use std::{
     fs::{self, OpenOptions},
@@ -14,25 +14,25 @@ use std::{
 use super::{hands::now_us, level::Level};
 use crate::figures::{Outcome, forebay::Forebay, process::output};
 
-/// Object storage targets.
+/// Number of OSTs.
 pub const OSTS: usize = 3;
-/// How long a process may take to be ready, or to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time in which a process must be ready, or must end.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the servers' disks do when a server is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disks {
-    /// Keep what was written.
+    /// They keep what was written.
     Keep,
-    /// Lose what was not flushed: a kill is a power cut.
+    /// They lose what was not flushed, so a kill acts like a power cut.
     Forget,
 }
 
-/// A process, if it runs.
+/// A process that may be running.
 pub struct Process {
-    /// `MDT0000`, `m1`.
+    /// Its name: `MDT0000`, `m1`.
     pub name: String,
-    /// When it was started last (CLOCK_MONOTONIC, microseconds).
+    /// Time of its last start (CLOCK_MONOTONIC, microseconds).
     pub started_us: u64,
     child: Option<Child>,
 }
@@ -42,13 +42,13 @@ pub struct Site {
     forebay: Forebay,
     dir: PathBuf,
     cluster: PathBuf,
-    /// Disks of servers that are started from now on.
+    /// The disks of servers started from now on.
     pub disks: Disks,
-    /// The MDT's server first.
+    /// The server processes, the MDT's first.
     pub servers: Vec<Process>,
-    /// Mounts.
+    /// The mount processes.
     pub mounts: Vec<Process>,
-    /// Their commit levels.
+    /// The commit levels of the mounts.
     pub levels: Vec<Level>,
 }
 
@@ -68,7 +68,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for its line.
+    /// Waits for the line that says it is ready.
     pub fn ready(&mut self) -> Outcome {
         let Some(stdout) = self.child.as_mut().and_then(|child| child.stdout.take()) else { return Ok(()) };
         let mut line = String::new();
@@ -80,7 +80,7 @@ impl Process {
         }
     }
 
-    /// A signal, if it runs.
+    /// Sends a signal, if it runs.
     pub fn signal(&self, signal: i32) {
         if let Some(child) = &self.child {
             // SAFETY: no memory is passed; the child was not waited for, so the number is its own.
@@ -88,7 +88,7 @@ impl Process {
         }
     }
 
-    /// SIGKILL: it is gone when this returns.
+    /// Sends SIGKILL, and waits until the process is gone.
     pub fn kill(&mut self) -> Outcome {
         self.signal(libc::SIGKILL);
         self.wait()
@@ -98,7 +98,7 @@ impl Process {
     pub fn wait(&mut self) -> Outcome {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < TIMEOUT {
             if child.try_wait().map_err(|error| error.to_string())?.is_some() {
                 return Ok(());
             }
@@ -108,7 +108,7 @@ impl Process {
         Err(format!("{} does not end", self.name))
     }
 
-    /// True if it has ended by itself.
+    /// True if it ended without being told to.
     pub fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
@@ -126,7 +126,7 @@ pub fn die_with_parent(command: &mut Command) {
 }
 
 impl Site {
-    /// Formats; nothing runs yet.
+    /// Formats the targets; nothing runs yet.
     pub fn make(forebay: &Forebay, dir: &Path, levels: Vec<Level>, ost_size: &str) -> Outcome<Self> {
         if dir.join("cluster").exists() {
             return Err(format!("{} is of an earlier run; look at it, then remove it", dir.display()));
@@ -144,17 +144,17 @@ impl Site {
         Ok(Self { forebay: forebay.clone(), dir, cluster, disks: Disks::Keep, servers, mounts, levels })
     }
 
-    /// Where a mount is.
+    /// The mount point of a mount.
     pub fn point(&self, mount: usize) -> PathBuf {
         self.dir.join(&self.mounts[mount].name)
     }
 
-    /// Where the notes of worker `number` are.
+    /// The log of worker `number`.
     pub fn notes(&self, number: u64) -> PathBuf {
         self.dir.join(format!("notes-{number}"))
     }
 
-    /// A line of `course.log`, with the time that the servers' logs have.
+    /// Writes a line to `course.log`, with the time in the format of the servers' logs.
     pub fn log(&self, line: &str) -> Outcome {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (second, ms) = (since.as_secs() % 86_400, since.subsec_millis());
@@ -184,7 +184,7 @@ impl Site {
         (0..self.mounts.len()).try_for_each(|mount| self.mount(mount))
     }
 
-    /// Mounts, where no mount lives.
+    /// Mounts, in the place of a mount that died.
     pub fn mount(&mut self, mount: usize) -> Outcome {
         let (point, logs) = (self.point(mount), self.logs());
         self.detach(mount);
@@ -195,14 +195,14 @@ impl Site {
         self.mounts[mount].ready()
     }
 
-    /// Takes the kernel's mount of a dead process away.
+    /// Detaches the kernel's mount of a dead process.
     pub fn detach(&self, mount: usize) {
         let point = std::ffi::CString::new(self.point(mount).to_string_lossy().as_bytes()).expect("no zero in a path");
         // SAFETY: a string that outlives the call.
         unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH) };
     }
 
-    /// Stops everything as an operator does: mounts, the MDT, OSTs.
+    /// Stops everything like an operator: mounts, the MDT, OSTs.
     pub fn stop(&mut self) -> Outcome {
         for process in self.mounts.iter_mut().chain(&mut self.servers) {
             process.signal(libc::SIGTERM);
@@ -211,7 +211,7 @@ impl Site {
         Ok(())
     }
 
-    /// Checks all targets, which are not served.
+    /// Runs fsck on all targets, which must not be served.
     pub fn fsck(&self) -> Outcome<String> {
         let targets = self.servers.iter().map(|server| self.cluster.join(&server.name));
         let mut fsck = self.forebay.command(&["fsck"]);
@@ -223,18 +223,18 @@ impl Site {
         }
     }
 
-    /// Sets over which OSTs new files of a directory, or one new file, are striped.
+    /// Sets the striping of a new file, or of new files in a directory.
     pub fn setstripe(&self, path: &Path, stripes: &[&str]) -> Outcome {
         output(self.forebay.command(&["setstripe"]).args(stripes).arg(path)).map(drop)
     }
 
-    /// What `forebay status --json` tells.
+    /// The output of `forebay status --json`.
     pub fn status(&self) -> Outcome<serde_json::Value> {
         let said = output(self.forebay.command(&["status", "--json"]).arg(&self.cluster))?;
         serde_json::from_str(&said).map_err(|error| format!("status: {error}"))
     }
 
-    /// All is well: removes everything.
+    /// Removes everything after a success.
     pub fn remove(self) {
         let dir = self.dir.clone();
         drop(self);

@@ -1,26 +1,26 @@
-//! What workers write: each word of eight bytes says of which file it is, which write it was, and where it lies.
+//! The data that workers write: each word of eight bytes contains its file, its write and its offset.
 //!
-//! Invariant: no two writes, files or places have a word in common, and none is zero; so bytes of another file, of another
-//! place, or of two writes in one block cannot pass for right ones.
+//! Invariant: no two writes, files or offsets share a word, and no word is zero. So bytes of another file or offset, or
+//! of two writes in one block, cannot pass as right ones.
 
 use std::ops::Range;
 
 use crate::figures::Outcome;
 
-/// Bytes of a word; everything is written in whole words.
+/// Size of a word. All writes consist of whole words.
 pub const WORD: u64 = 8;
-/// Numbers of files and of writes, and places in words, are below this.
+/// Numbers of writes, and offsets in words, are below this.
 const PLACES: u64 = 1 << 22;
-/// Files of one worker.
+/// Most files of one worker.
 pub const FILES: u64 = 1 << 14;
 
-/// Number of a file: of its worker, and of the file among the worker's.
+/// The number of a file, from its worker and its number within the worker.
 pub fn file_of(worker: u64, number: u64) -> u32 {
     assert!(worker < 64 && (1..FILES).contains(&number), "worker {worker} has no file {number}");
     (worker * FILES + number) as u32
 }
 
-/// The bytes of write `seq` to `range` of a file.
+/// Fills the bytes of write `seq` to a file at offset `start`.
 pub fn fill(bytes: &mut [u8], file: u32, seq: u32, start: u64) {
     let head = u64::from(file) << 44 | (u64::from(seq) << 22);
     for (number, word) in bytes.chunks_exact_mut(WORD as usize).enumerate() {
@@ -28,13 +28,14 @@ pub fn fill(bytes: &mut [u8], file: u32, seq: u32, start: u64) {
     }
 }
 
-/// Checks that a write may have this number and end here.
+/// Checks that a write can have this number and end at this offset.
 pub fn check(seq: u32, end: u64) -> Outcome {
     let fits = u64::from(seq) < PLACES && end / WORD < PLACES;
     if fits { Ok(()) } else { Err(format!("write {seq} up to {end} has no stamp: run for a shorter time")) }
 }
 
-/// Which writes the bytes of a file are of: neighbours of one write are one; 0: holes. Errors: a word of another file or place.
+/// The writes that a file's bytes come from; adjacent parts of one write are merged, 0 stands for a hole. Errors: a
+/// word of another file or offset.
 pub fn writes(bytes: &[u8], file: u32) -> Outcome<Vec<(Range<u64>, u32)>> {
     let mut found: Vec<(Range<u64>, u32)> = Vec::new();
     if !(bytes.len() as u64).is_multiple_of(WORD) {

@@ -1,20 +1,20 @@
-//! What a run has counted and timed.
+//! Counters and times of a run.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::{crew, level::Level};
 
-/// Times.
+/// A set of durations.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<Duration>);
 
 impl Samples {
-    /// One more.
+    /// Adds a duration.
     pub fn push(&mut self, sample: Duration) {
         self.0.push(sample);
     }
 
-    /// The smallest that `percent` of all do not exceed.
+    /// The smallest duration that `percent` of all do not exceed.
     fn percentile(&self, percent: usize) -> Duration {
         let mut all = self.0.clone();
         all.sort_unstable();
@@ -33,45 +33,45 @@ impl fmt::Display for Samples {
     }
 }
 
-/// A run's figures.
+/// The figures of a run.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// Faults.
+    /// Number of faults.
     pub faults: u64,
-    /// Servers that got SIGKILL with disks that keep.
+    /// Servers that got SIGKILL with disks that keep what was written.
     pub servers_killed: u64,
-    /// Servers whose power was cut.
+    /// Servers that lost power.
     pub servers_cut: u64,
     /// Mounts that got SIGKILL.
     pub mounts_killed: BTreeMap<Level, u64>,
-    /// Processes that were stopped and went on.
+    /// Processes that were stopped and continued.
     pub paused: u64,
-    /// Times that a mount was told of a loss, and was mounted anew.
+    /// Times that a mount got an error for a loss and was mounted again.
     pub told: u64,
-    /// From a server's start to its first answer to anything new; all its clients live.
+    /// Time from a server's start to its first answer to a new request, if all its clients live.
     pub first: Samples,
-    /// The same to the answer to its last client.
+    /// The same to its answer to the last client.
     pub last: Samples,
-    /// From its start to the first answer, where it waits for a client that does not come: a dead mount; on an OST the process
-    /// of the MDT that died since the OST was started.
+    /// Time from its start to its first answer, if it waits for a client that does not come. That is a dead mount, or
+    /// for an OST the process of an MDT that died since the OST's last start.
     pub first_with_dead: Samples,
-    /// The longest call of a program between two checks: servers died, all their clients lived.
+    /// The longest call of a program between two checks in which servers died and all their clients lived.
     pub stalls: Samples,
-    /// The same where a mount died too, had died, or something was stopped.
+    /// The same if a mount died too or had died before, or something was stopped.
     pub other_stalls: Samples,
-    /// Of all workers, by the level of their mount.
+    /// The counts of all workers, by the level of their mount.
     pub work: BTreeMap<Level, crew::Tally>,
     /// Runs of fsck that found nothing.
     pub fscks: u64,
 }
 
 impl Figures {
-    /// What a worker on a mount of this level counted.
+    /// Adds the counts of a worker on a mount of this level.
     pub fn add(&mut self, level: Level, tally: crew::Tally) {
         self.work.entry(level).or_default().add(tally);
     }
 
-    /// What was done and compared on mounts of one level.
+    /// Prints what was done and compared on mounts of one level.
     fn level(&self, f: &mut fmt::Formatter<'_>, level: Level, work: &crew::Tally) -> fmt::Result {
         let killed = self.mounts_killed.get(&level).copied().unwrap_or(0);
         writeln!(

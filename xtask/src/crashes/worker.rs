@@ -1,8 +1,8 @@
-//! One worker: a process that writes stamped records to files of its own through a mount, changes their names, syncs,
-//! reads back and compares, and notes each step.
+//! One worker: a process that writes stamped records to its own files through a mount, changes their names, syncs,
+//! reads back and compares. It logs each step.
 //!
-//! It is told on stdin what to do besides (`check`, `sync`), and says on stdout `ready`, `ok ...`, `told ...` (a call was
-//! answered with EIO) or `fail ...` (a promise was broken).
+//! It takes orders on stdin (`check`, `sync`). On stdout it reports `ready`, `ok ...`, `told ...` (a call returned EIO)
+//! or `fail ...` (a promise was broken).
 
 use std::{
     fs::File,
@@ -23,41 +23,41 @@ use super::{
 };
 use crate::figures::Outcome;
 
-/// Names of a worker.
+/// Names per worker.
 const NAMES: u64 = 12;
 /// Longest pause between two operations.
 const PAUSE_US: u64 = 3000;
-/// Files that are open and have no name.
+/// Files kept open without a name.
 const ORPHANS: usize = 2;
-/// Lengths of records with the most of them in a file.
+/// Lengths of records, with the most records of that length in a file.
 const RECORDS: [(u64, u64); 3] = [(4096, 128), (47_008, 24), (1 << 20, 4)];
 
-/// What was done since the last check.
+/// What was done since the last report.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) longest: Duration,
     pub(super) calls: u64,
     pub(super) blocks: u64,
     pub(super) names: u64,
-    /// Files of which stat told less than could be read.
+    /// Files whose size in stat was below what could be read.
     pub(super) sizes: u64,
-    /// Writes and changes of names that were not synced, and had to be there after the mount's death.
+    /// Unsynced writes and changes of names that had to survive the mount's death.
     pub(super) unsynced: u64,
 }
 
-/// A worker at work.
+/// The state of a worker.
 pub(super) struct Worker {
     pub(super) number: u64,
     pub(super) dir: PathBuf,
     notes: Notes,
     pub(super) open: hands::Open,
-    /// Files without a name, and what they hold.
+    /// Open files without a name, with their models.
     orphans: Vec<(u32, super::file::FileModel, File)>,
     pub(super) tally: Tally,
     dice: Dice,
 }
 
-/// `crashes-worker NUMBER DIR NOTES LEVEL SEED ALONE SENT_BEFORE_MS`: as `crashes` starts it.
+/// `crashes-worker NUMBER DIR NOTES LEVEL SEED ALONE SENT_BEFORE_MS`: started by `crashes`.
 pub fn run(args: &[String]) -> Outcome {
     let [number, dir, notes, level, numbers @ ..] = args else {
         return Err("crashes starts its workers itself".into());
@@ -67,7 +67,7 @@ pub fn run(args: &[String]) -> Outcome {
     let level = Level::parse(level).ok_or_else(|| format!("there is no level {level}"))?;
     let death = Death { alone: alone == 1, sent_before_ms, level };
     let done = work(number, Path::new(dir), Path::new(notes), seed, death);
-    // Whoever started us tells people.
+    // The parent process shows this to the user.
     match done {
         Ok(()) => {}
         Err(Trouble::Told(words)) => println!("told {words}"),
@@ -100,7 +100,7 @@ fn work(number: u64, dir: &Path, notes: &Path, seed: u64, death: Death) -> Resul
     }
 }
 
-/// Lines of stdin.
+/// The lines of stdin.
 fn hear() -> Receiver<String> {
     let (sender, orders) = channel();
     std::thread::spawn(move || {
@@ -114,14 +114,14 @@ fn hear() -> Receiver<String> {
 }
 
 impl Tally {
-    /// In words for whoever started us; begins anew.
+    /// The tally as text for the parent process; starts a new one.
     fn take(&mut self) -> String {
         let all = std::mem::take(self);
         let counts = [all.calls, all.blocks, all.names, all.sizes, all.unsynced].map(|count| count.to_string());
         format!("{} {}", all.longest.as_micros(), counts.join(" "))
     }
 
-    /// Runs a call of a program, and counts it.
+    /// Makes a call and counts it.
     pub(super) fn call<T>(&mut self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let begun = Instant::now();
         let result = call();
@@ -149,7 +149,7 @@ impl Worker {
         self.dice.pick(&names).copied()
     }
 
-    /// One operation, drawn.
+    /// Runs one random operation.
     fn step(&mut self) -> Result<(), Trouble> {
         let (draw, Some((name, file))) = (self.dice.below(100), self.some_name()) else { return self.create() };
         match draw {
@@ -219,7 +219,7 @@ impl Worker {
         self.note(Step::DirSynced(dir))
     }
 
-    /// Reads a record, or all.
+    /// Reads a record, or the whole file.
     fn read(&mut self, name: u32, file: u32) -> Result<(), Trouble> {
         let path = hands::path(&self.dir, name);
         if self.dice.below(5) == 0 {
@@ -265,7 +265,7 @@ impl Worker {
         self.acked(None)
     }
 
-    /// The file may stay open, and then has to be read as before.
+    /// Removes a name. The file may stay open, and then must still be readable.
     fn unlink(&mut self, name: u32, file: u32) -> Result<(), Trouble> {
         let (path, model) = (hands::path(&self.dir, name), self.model().files[&file].clone());
         let handle = self.open.get(file, &path, model.append, false)?;
@@ -308,11 +308,12 @@ impl Worker {
         self.compare(&path, file, &model, &bytes)
     }
 
-    /// All names, all bytes.
+    /// Checks all names and all bytes.
     fn check(&mut self) -> Result<(), Trouble> {
         let found = settle::list(&self.dir, &mut self.tally)?;
         if !self.model().are(&self.model().names, &found) {
-            // Where the MDT did not wait for this mount, what was not committed is lost: whoever syncs the directory is told.
+            // If the MDT did not wait for this mount, uncommitted changes are lost: then fsync of the directory reports
+            // it.
             (0..super::model::DIRS).try_for_each(|dir| self.sync_dir(dir))?;
             let words = format!("names are {found:?}, expected {:?}, and fsync tells of no loss", self.model().names);
             return Err(Trouble::Broken(words));
@@ -328,7 +329,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Everything is durable afterwards.
+    /// Makes everything durable.
     fn sync_all(&mut self) -> Result<(), Trouble> {
         for (name, file) in self.model().names.clone() {
             self.sync(name, file)?;

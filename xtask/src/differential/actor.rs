@@ -1,6 +1,6 @@
-//! A thread that is a program of its own to the kernel: its own descriptors, locks, umask, ids and mounts.
+//! A thread that is a separate program to the kernel: it has its own descriptors, locks, umask, ids and mounts.
 //!
-//! In its mounts the local file system moves no access times by reading, as the mount under test does not.
+//! In its mounts, reads do not move access times on the local file system, as they do not on the mount under test.
 
 use std::{
     cell::Cell,
@@ -20,10 +20,10 @@ use super::{
 };
 use crate::figures::Outcome;
 
-/// A call that has not returned after this hangs: longer than anything waits for a server that comes back.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// A call that takes longer than this hangs. It is longer than anything waits for a server that comes back.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What both file systems answered.
+/// The answers of both file systems.
 pub struct Done {
     /// The local one.
     pub local: Answer,
@@ -31,7 +31,7 @@ pub struct Done {
     pub mount: Answer,
     /// What the call was about.
     pub about: About,
-    /// The mount was asked once more, as docs/posix.md says.
+    /// The call was repeated on the mount, as docs/posix.md says.
     pub asked: Option<&'static str>,
 }
 
@@ -39,13 +39,13 @@ pub struct Done {
 pub struct Actor {
     asks: Option<Sender<Step>>,
     answers: Receiver<Outcome<Done>>,
-    /// A call has not returned: nobody waits for it any more.
+    /// A call has not returned, and nobody waits for it any more.
     hangs: Cell<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Actor {
-    /// Starts it, between a local directory and one of a mount.
+    /// Starts it with a local directory and one on a mount.
     pub fn start(local: &Path, mount: &Path, setup: Setup) -> Self {
         let (asks, steps) = channel::<Step>();
         let (answered, answers) = channel();
@@ -79,21 +79,21 @@ impl Actor {
                     let _ = place.unmap(map);
                 }
             }
-            // The root of the run can be removed, and the mount taken away.
+            // Leave the run's root, so that it can be removed and the mount unmounted.
             let _ = sys(libc::SYS_chdir, &mut [Text(c"/")]);
         });
         Self { asks: Some(asks), answers, hangs: Cell::new(false), thread: Some(thread) }
     }
 
-    /// Lets it make a call, on both.
+    /// Makes a call on both file systems.
     pub fn play(&self, step: &Step) -> Outcome<Done> {
         let asks = self.asks.as_ref().expect("it runs until it is dropped");
         let _ = asks.send(step.clone());
-        match self.answers.recv_timeout(PATIENCE) {
+        match self.answers.recv_timeout(TIMEOUT) {
             Ok(done) => done,
             Err(RecvTimeoutError::Timeout) => {
                 self.hangs.set(true);
-                Err(format!("hangs for {PATIENCE:?}: {step}"))
+                Err(format!("hangs for {TIMEOUT:?}: {step}"))
             }
             Err(RecvTimeoutError::Disconnected) => Err(format!("the actor has ended at {step}")),
         }
@@ -109,7 +109,7 @@ impl Drop for Actor {
     }
 }
 
-/// What attributes in an answer are of.
+/// Which file the attributes in an answer belong to.
 pub fn of_answer(answer: &Answer, about: About) -> About {
     let stat = answer.facts.iter().find_map(|fact| match fact {
         Fact::Stat(stat) => Some(stat),
@@ -126,7 +126,7 @@ fn settle(roots: &[PathBuf; 2], setup: Setup) -> Outcome<[Place; 2]> {
     let apart = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_NEWNS;
     sys(libc::SYS_unshare, &mut [Int(apart.into())]).map_err(failed("unshare(2)"))?;
     mount(c"/", libc::MS_REC | libc::MS_PRIVATE).map_err(failed("mounts of its own"))?;
-    // With what is above it: its `..` does not lead to another mount.
+    // With the directory above, so that its `..` does not lead to another mount.
     let pen = roots[0].parent().unwrap_or(&roots[0]);
     let local = CString::new(pen.as_os_str().as_encoded_bytes()).expect("no path has a zero");
     mount(&local, libc::MS_BIND).map_err(failed("a bind mount"))?;

@@ -1,27 +1,27 @@
-//! What a call answered, in a form that two file systems can be compared in.
+//! The answer of a call, in a form in which two file systems can be compared.
 
 use std::fmt;
 
 use super::sys::{Asked, errno_name};
 
-/// Attributes as statx(2) tells them, as far as they were asked for.
+/// Attributes from statx(2), as far as they were requested.
 #[derive(Clone, Default)]
 pub struct Stat {
-    /// Fields that are there: STATX_*.
+    /// The fields present: STATX_*.
     pub mask: u32,
-    /// Kind and permissions.
+    /// Type and permissions.
     pub mode: u32,
-    /// Names.
+    /// Link count.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size.
     pub size: u64,
-    /// Number, and the time of birth where numbers are used again.
+    /// Inode number, and birth time where numbers are reused.
     pub inode: (u64, i128),
-    /// Access, modification, change: nanoseconds since 1970.
+    /// Access, modification and change time, in nanoseconds since 1970.
     pub times: [i128; 3],
 }
 
@@ -45,7 +45,7 @@ impl Stat {
         }
     }
 
-    /// What it is: S_IFREG, ...
+    /// The file type: S_IFREG, ...
     pub fn kind(&self) -> u32 {
         self.mode & libc::S_IFMT
     }
@@ -61,25 +61,25 @@ impl fmt::Debug for Stat {
     }
 }
 
-/// One thing that was answered.
+/// One part of an answer.
 #[derive(Clone, Debug)]
 pub enum Fact {
     /// Bytes that were read.
     Bytes(Vec<u8>),
-    /// Entries of a directory, sorted: name and kind.
+    /// Entries of a directory, sorted: name and type.
     Entries(Vec<(Vec<u8>, u8)>),
-    /// Anything else, by its name.
+    /// Anything else, with its name.
     Words(&'static str, String),
     /// Attributes.
     Stat(Stat),
 }
 
-/// What a call answered.
+/// The answer of a call.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What it returned.
+    /// The return value.
     pub result: Asked,
-    /// What it told besides.
+    /// What else it returned.
     pub facts: Vec<Fact>,
 }
 
@@ -90,13 +90,13 @@ impl From<Asked> for Answer {
 }
 
 impl Answer {
-    /// With one thing more.
+    /// Adds a fact.
     pub fn with(mut self, fact: Fact) -> Self {
         self.facts.push(fact);
         self
     }
 
-    /// For a report.
+    /// The answer as text, for a report.
     pub fn shown(&self) -> String {
         let mut shown = match self.result {
             Ok(value) => value.to_string(),
@@ -114,18 +114,18 @@ impl Answer {
     }
 }
 
-/// Where two answers differ.
+/// A difference between two answers.
 #[derive(Clone, Debug)]
 pub struct Differ {
-    /// In what.
+    /// What differs.
     pub what: &'static str,
-    /// Of the local file system.
+    /// The local file system's answer.
     pub local: String,
-    /// Of the mount.
+    /// The mount's answer.
     pub mount: String,
 }
 
-/// Compares everything but attributes, which are compared with what was seen before.
+/// Compares everything but attributes, which are compared with earlier ones.
 pub fn compare(local: &Answer, mount: &Answer) -> Vec<Differ> {
     if local.result != mount.result {
         let shown = |answer: &Answer| answer.result.map_or_else(errno_name, |value| value.to_string());
@@ -160,7 +160,7 @@ fn listed<'a>(entries: impl Iterator<Item = &'a (Vec<u8>, u8)>) -> String {
     entries.map(|(name, kind)| format!("{}:{kind}", name.escape_ascii())).collect::<Vec<_>>().join(" ")
 }
 
-/// How many bytes there are, and some from a place.
+/// The number of bytes, and some of them from an offset on.
 fn around(bytes: &[u8], at: usize) -> String {
     let some = &bytes[at.min(bytes.len())..bytes.len().min(at + 12)];
     let zeros = bytes[at.min(bytes.len())..].iter().take_while(|byte| **byte == 0).count();

@@ -1,4 +1,4 @@
-//! Calls that show and change attributes.
+//! Calls that read and change attributes.
 
 use std::ffi::CStr;
 
@@ -88,7 +88,8 @@ impl Place {
         Answer::from(result).with(Fact::Bytes(room))
     }
 
-    /// The names, sorted: their order is the file system's. Those that the mount has for itself are no difference.
+    /// Lists the names in sorted order, as their order is the file system's choice. Names that only the mount has are
+    /// not a difference.
     fn list_xattr(&self, of: &Target) -> Answer {
         let mut room = vec![0; 64 << 10];
         let result = match of {

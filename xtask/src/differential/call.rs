@@ -1,8 +1,8 @@
-//! The calls: what a step asks for, with everything that it passes. A call knows nothing of the file system that it is made on.
+//! The calls: what a step requests, with all arguments. A call knows nothing of the file system that it is made on.
 
 use std::fmt;
 
-/// A place for a descriptor: each actor has some.
+/// A descriptor slot. Each actor has several.
 pub type SlotId = usize;
 
 /// A path below the root of a run, or the name of an entry.
@@ -18,12 +18,12 @@ impl fmt::Debug for Path {
     }
 }
 
-/// Bytes to write, none of them zero: made from a number, so that a report can be short.
+/// Bytes to write, none of them zero. They are derived from a number, so that a report can be short.
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
-    /// What they are made from.
+    /// The number that they are derived from.
     pub tag: u64,
-    /// How many.
+    /// Number of bytes.
     pub length: usize,
 }
 
@@ -36,7 +36,7 @@ impl Data {
     }
 }
 
-/// A time that is given to a file.
+/// A time that a call sets.
 #[derive(Clone, Copy, Debug)]
 pub enum Given {
     /// UTIME_NOW.
@@ -47,18 +47,18 @@ pub enum Given {
     At(i64, i64),
 }
 
-/// What an extended attribute is of.
+/// The file that an extended attribute belongs to.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// What the path leads to.
+    /// What the path leads to, with symlinks followed.
     Path(Path),
-    /// What the path names.
+    /// What the path names, with a final symlink not followed.
     Link(Path),
     /// An open file.
     Slot(SlotId),
 }
 
-/// One call, or a short row of calls that only mean something together.
+/// One call, or a short sequence of calls that only make sense together.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // The names are those of the calls and of their arguments.
 pub enum Call {
@@ -141,7 +141,7 @@ impl Call {
         shown.split([' ', '{']).next().unwrap_or_default().to_lowercase()
     }
 
-    /// The slot that has another descriptor afterwards.
+    /// The slot that gets another descriptor.
     pub fn fills(&self) -> Option<SlotId> {
         match self {
             Call::Open { slot, .. } | Call::Openat { slot, .. } | Call::Reopen { slot, .. } => Some(*slot),
@@ -201,19 +201,19 @@ impl Call {
     }
 }
 
-/// Who makes calls: a user and its groups.
+/// The user that makes calls, with its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// May do everything.
+    /// Root, with all permissions.
     Root,
     /// User and group 1000.
     Owner,
-    /// User and group 1001, and of group 1000.
+    /// User and group 1001, also in group 1000.
     Member,
 }
 
 impl User {
-    /// User, group, further groups.
+    /// User, group, and supplementary groups.
     pub fn ids(self) -> (i64, i64, &'static [u32]) {
         match self {
             User::Root => (0, 0, &[]),
@@ -223,18 +223,18 @@ impl User {
     }
 }
 
-/// A call, and who makes it.
+/// A call with its actor and user.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its place in the sequence, which it keeps when others are left out.
+    /// Its number in the sequence, which stays the same when other steps are left out.
     pub number: usize,
-    /// Which of the actors.
+    /// The actor.
     pub actor: usize,
-    /// As whom.
+    /// The user.
     pub user: User,
-    /// With which umask.
+    /// The umask.
     pub umask: u32,
-    /// What.
+    /// The call.
     pub call: Call,
 }
 

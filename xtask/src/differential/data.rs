@@ -1,4 +1,4 @@
-//! Calls that open files, move bytes and make them durable.
+//! Calls that open files, transfer bytes and make them durable.
 
 use std::os::fd::AsRawFd;
 
@@ -9,9 +9,9 @@ use super::{
     sys::{Arg::*, Asked, sys},
 };
 
-/// The longest read of a whole file, and of its end.
+/// Most bytes of a read of a whole file, and of a read of its end.
 const WHOLE: usize = 4 << 20;
-/// What a pipe takes.
+/// Capacity of a pipe.
 const PIPE: usize = 64 << 10;
 
 impl Place {
@@ -78,7 +78,7 @@ impl Place {
         self.slots[slot].as_ref().is_some_and(|open| open.direct)
     }
 
-    /// Keeps a descriptor in place of the one that was there.
+    /// Puts a descriptor into the slot, in place of the previous one.
     fn keep(&mut self, slot: SlotId, opened: Asked, flags: i32) -> Answer {
         match opened {
             Ok(fd) => {
@@ -93,13 +93,13 @@ impl Place {
         }
     }
 
-    /// Closes what only one of two file systems has opened.
+    /// Closes a file that only one of the two file systems has opened.
     pub fn forget(&mut self, slot: SlotId) {
         self.slots[slot] = None;
     }
 
-    /// close(2). What the last close of an open file lets go of comes free a moment later on a mount (posix.md, "Locks"): it is
-    /// let go of first.
+    /// close(2). Locks that the last close of an open file releases become free a moment later on a mount (posix.md,
+    /// "Locks"), so they are released first.
     fn close(&mut self, slot: SlotId) -> Asked {
         let Some(open) = self.slots[slot].take() else { return sys(libc::SYS_close, &mut [Int(-1)]) };
         self.unlock(open.fd.as_raw_fd().into());
@@ -113,7 +113,7 @@ impl Place {
         self.keep(to, doubled, if direct { libc::O_DIRECT } else { 0 })
     }
 
-    /// The same file once more, also one without a name.
+    /// Opens the same file once more, even if it has no name.
     pub fn reopened(&self, slot: SlotId, flags: i32) -> Asked {
         match self.fd(slot) {
             -1 => Err(libc::EBADF),
@@ -126,14 +126,14 @@ impl Place {
         }
     }
 
-    /// The position that a call left, so far as both file systems know one.
+    /// The file position after a call, if both file systems define it.
     fn position(&self, slot: SlotId) -> Fact {
         let fd = self.fd(slot);
         if self.setup.mounts > 1 && self.appends(fd) {
             let _ = sys(libc::SYS_lseek, &mut [Int(fd), Int(0), Int(libc::SEEK_SET.into())]);
         }
         let at = match self.about[slot].directory() {
-            // The places of its entries are the file system's.
+            // The positions of directory entries are the file system's choice.
             true => Ok(0),
             false => sys(libc::SYS_lseek, &mut [Int(fd), Int(0), Int(libc::SEEK_CUR.into())]),
         };
@@ -177,7 +177,7 @@ impl Place {
         Answer::from(result).with(Fact::Bytes(bytes)).with(self.position(slot))
     }
 
-    /// Whole pages at whole pages: a local file system refuses the rest.
+    /// Rounds to whole pages: a local file system refuses anything else.
     fn read_direct(&mut self, slot: SlotId, count: usize, at: i64) -> Answer {
         let (count, at) = (count.next_multiple_of(PAGE as usize), at / PAGE * PAGE);
         let mut room = vec![0; count + PAGE as usize];
@@ -222,8 +222,8 @@ impl Place {
         sys(libc::SYS_pwrite64, &mut [Int(self.fd(slot)), In(&room[skip..skip + length]), Int(at)]).into()
     }
 
-    /// SEEK_DATA and SEEK_HOLE: a file system may call a hole data, and chooses the unit. So the errno is compared, and that an
-    /// answer is in the file and skips no byte that is not zero. The position is put back.
+    /// SEEK_DATA and SEEK_HOLE: a file system may report a hole as data, and chooses the unit. So the check compares
+    /// the errno, and that the offset is in the file and skips no byte that is not zero. The position is restored.
     fn seek_data(&mut self, slot: SlotId, offset: i64, whence: i32) -> Answer {
         let fd = self.fd(slot);
         let before = sys(libc::SYS_lseek, &mut [Int(fd), Int(0), Int(libc::SEEK_CUR.into())]);
@@ -234,7 +234,7 @@ impl Place {
         let Ok(stat) = self.stat_of(fd) else { return found.into() };
         let (size, data) = (stat.size as i64, whence == libc::SEEK_DATA);
         match found {
-            // The rest is a hole, or the file system does not say so.
+            // The rest is a hole, or the file system does not report holes.
             Err(libc::ENXIO) if data && offset >= 0 && offset < size => {
                 Answer::from(Ok(0)).with(self.skipped(fd, offset, size))
             }
@@ -248,7 +248,7 @@ impl Place {
         }
     }
 
-    /// Whether all bytes of a range are zeros, its first and last mebibyte of them.
+    /// True if all bytes of a range are zeros; only the first and last mebibyte are read.
     fn skipped(&self, fd: i64, from: i64, until: i64) -> Fact {
         let some = 1 << 20;
         let zeros = |from: i64, until: i64| {
@@ -288,7 +288,7 @@ impl Place {
                 Answer::from(result).with(self.position(*from)).with(self.position(*to))
             }
             Call::Sendfile { from, at, to, count } => {
-                // Within one file it passes on pages that it overwrites meanwhile: nobody says what comes of that.
+                // Within one file the copy reads pages that it overwrites meanwhile: the result is undefined.
                 if self.direct(*from) || self.direct(*to) || self.same_file(*from, *to) {
                     return Ok(0).into();
                 }
@@ -344,15 +344,15 @@ impl Place {
         }
     }
 
-    /// The descriptor to read through the page cache by. With several mounts one that is opened now, as an older one may show
-    /// again what it showed before (posix.md, "Mappings").
+    /// The descriptor for reads through the page cache. With several mounts a new one is opened, as an older one may
+    /// show earlier contents again (posix.md, "Mappings").
     pub fn fresh(&self, slot: SlotId, flags: i32) -> (i64, Option<std::os::fd::OwnedFd>) {
         if self.setup.mounts == 1 || self.about[slot].path_only {
             return (self.fd(slot), None);
         }
         match self.reopened(slot, flags | libc::O_NONBLOCK) {
             Ok(fd) => (fd, Some(owned(fd))),
-            // One that has no name any more, or may not be opened: then it is the one there is.
+            // The file has no name any more, or may not be opened: use the existing descriptor.
             Err(_) => (self.fd(slot), None),
         }
     }
@@ -365,7 +365,7 @@ fn pipe() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
     (end(0), end(4))
 }
 
-/// A whole file, of a long one its beginning and its end.
+/// The contents of a file; for a long file its beginning and its end.
 fn contents(fd: i64) -> Answer {
     let mut room = vec![0; WHOLE];
     let read = |room: &mut [u8], at: i64| sys(libc::SYS_pread64, &mut [Int(fd), Out(room), Int(at)]);

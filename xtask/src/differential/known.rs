@@ -1,6 +1,6 @@
-//! The documented differences, all of them: what docs/posix.md says is not as on a local file system, and what a run makes of it.
+//! All documented differences: what docs/posix.md says is not as on a local file system, and how a run handles it.
 //!
-//! A row quotes the page, and a test looks the words up there. What no row covers is a failure.
+//! Each row quotes the page, and a test looks up the words there. A difference without a row is a failure.
 
 use super::{
     answer::{Answer, Differ},
@@ -8,48 +8,48 @@ use super::{
     looks,
 };
 
-/// How a run is set up.
+/// The setup of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Mounts that take turns.
+    /// Number of mounts that take turns.
     pub mounts: usize,
 }
 
-/// What a difference is about, as the local file system sees it.
+/// The file that a difference is about, according to the local file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct About {
-    /// S_IFDIR, S_IFREG, ...; 0: not known.
+    /// S_IFDIR, S_IFREG, ...; 0: unknown.
     pub kind: u32,
-    /// It has no name any more.
+    /// True if it has no name any more.
     pub removed: bool,
-    /// Found by O_PATH.
+    /// Opened with O_PATH.
     pub path_only: bool,
-    /// Its number, and the time of its birth.
+    /// Its inode number and birth time.
     pub inode: (u64, i128),
 }
 
 impl About {
-    /// A directory.
+    /// True for a directory.
     pub fn directory(&self) -> bool {
         self.kind == libc::S_IFDIR
     }
 }
 
-/// A call and where its answers differ.
+/// A call with one difference between its answers.
 pub struct Case<'a> {
-    /// How the run is set up.
+    /// The setup of the run.
     pub setup: Setup,
     /// The call.
     pub call: &'a Call,
-    /// What it is about.
+    /// The file that it is about.
     pub about: About,
-    /// One difference.
+    /// The difference.
     pub differ: &'a Differ,
 }
 
-/// A call that neither file system is asked for.
+/// A call that is made on neither file system.
 struct Left {
-    /// Words of docs/posix.md.
+    /// The words of docs/posix.md.
     says: &'static str,
     when: fn(&Setup, &Call) -> bool,
 }
@@ -78,17 +78,19 @@ const LEFT: [Left; 4] = [
     },
 ];
 
-/// What a mount refuses and a local file system does. That one is asked for something that it refuses, too.
+/// Modes that a mount refuses and a local file system does not. The local one is called with a mode that it refuses,
+/// too.
 const MOVES_BYTES: (&str, i32) = (
     "What moves bytes (collapse, insert) is\nrefused with EOPNOTSUPP",
     libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE,
 );
 
-/// A call that the mount may refuse until somebody has asked about what it names: that is done, and the call is made again.
+/// A call that the mount may refuse until a program has asked about the file that it names. The run asks, and repeats
+/// the call.
 struct Refused {
-    /// Words of docs/posix.md.
+    /// The words of docs/posix.md.
     says: &'static str,
-    /// What is to be asked, if this is such a refusal.
+    /// The calls to make first, if this is such a refusal.
     asks: fn(&Call, i32) -> Vec<Call>,
 }
 
@@ -115,9 +117,9 @@ const REFUSED: [Refused; 2] = [
     },
 ];
 
-/// A difference that is expected.
+/// An expected difference.
 struct Row {
-    /// Words of docs/posix.md.
+    /// The words of docs/posix.md.
     says: &'static str,
     covers: fn(&Case<'_>) -> bool,
 }
@@ -141,7 +143,7 @@ const ROWS: [Row; 11] = [
     Row {
         says: "One that is\nopen and has no name any more is ESTALE",
         covers: |case| {
-            // Also later: what could not be changed is as it was, and lets others in.
+            // Later answers differ too: the attributes that could not be changed still decide who may open it.
             case.about.kind == libc::S_IFIFO && case.about.removed && case.differ.what == "result"
         },
     },
@@ -207,7 +209,7 @@ fn concerns_attributes(call: &Call) -> bool {
     }
 }
 
-/// The mode that the local file system is asked for in place of `mode`.
+/// The fallocate mode for the local file system in place of `mode`.
 pub fn fallocate_mode(mode: i32) -> i32 {
     if mode & MOVES_BYTES.1 != 0 { libc::FALLOC_FL_UNSHARE_RANGE } else { mode }
 }
@@ -218,20 +220,22 @@ impl Setup {
         LEFT.iter().find(|left| (left.when)(self, call)).map(|left| left.says)
     }
 
-    /// What has to be asked before the mount is asked for the same once more, and the words of docs/posix.md; `None`: its answer stands.
+    /// The calls to make before the mount's call is repeated, with the words of docs/posix.md. `None`: the mount's
+    /// answer stands.
     pub fn refused(&self, call: &Call, local: &Answer, mount: &Answer) -> Option<(&'static str, Vec<Call>)> {
         let errno = mount.result.err().filter(|_| self.mounts > 1 && local.result != mount.result)?;
         let mut refused = REFUSED.iter().map(|refused| (refused.says, (refused.asks)(call, errno)));
         refused.find(|(_, asks)| !asks.is_empty())
     }
 
-    /// "Layouts as extended attributes", "Commit levels", "Small files": listed where a directory hands them down.
+    /// "Layouts as extended attributes", "Commit levels", "Small files": these attributes are listed where a directory
+    /// passes them on.
     pub fn of_the_mount_alone(&self, name: &str) -> bool {
         name.starts_with("user.forebay.")
     }
 }
 
-/// The words of docs/posix.md that say so, if a row covers the difference.
+/// The words of docs/posix.md, if a row covers the difference.
 pub fn known(case: &Case<'_>) -> Option<&'static str> {
     ROWS.iter().find(|row| (row.covers)(case)).map(|row| row.says)
 }

@@ -1,4 +1,4 @@
-//! Calls that lock.
+//! Calls that take locks.
 
 use super::{
     answer::{Answer, Fact},
@@ -30,7 +30,7 @@ impl Place {
         })
     }
 
-    /// Lets go of what an open file has locked.
+    /// Releases the locks of an open file.
     pub fn unlock(&self, fd: i64) {
         let _ = sys(libc::SYS_flock, &mut [Int(fd), Int(libc::LOCK_UN.into())]);
         let mut all = lock(libc::F_UNLCK, 0, 0);
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-/// A `struct flock` from the start of the file on.
+/// A `struct flock`, relative to the start of the file.
 fn lock(kind: i32, start: i64, length: i64) -> Vec<u8> {
     let mut bytes = (kind as i16).to_le_bytes().to_vec();
     bytes.extend((libc::SEEK_SET as i16).to_le_bytes());
@@ -49,7 +49,7 @@ fn lock(kind: i32, start: i64, length: i64) -> Vec<u8> {
     bytes
 }
 
-/// Whose lock it is is told by whether it is of this process.
+/// The owner is shown only as this process or another.
 fn shown(lock: &[u8]) -> [Fact; 2] {
     let word = |at: usize| i64::from_le_bytes(lock[at..at + 8].try_into().expect("eight bytes"));
     let kind = i16::from_le_bytes(lock[..2].try_into().expect("two bytes"));

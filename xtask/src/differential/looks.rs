@@ -1,15 +1,16 @@
 //! What was seen of each file so far on one file system: which file it is, and which of its times have moved since.
 //!
-//! Times of two file systems are not comparable; that a call moved one is. A time that a program gave is compared as it is.
+//! Times of two file systems are not comparable; whether a call moved one is. A time that a program set is compared
+//! directly.
 
 use std::collections::BTreeMap;
 
 use super::answer::{Differ, Stat};
 
-/// A time further away from now than this was given by utimensat(2): nanoseconds.
+/// A time that differs from now by more than this was set by utimensat(2), in nanoseconds.
 const GIVEN_FROM: i128 = 86_400 * 1_000_000_000;
 
-/// A time of the mount that moved by no more than this, where the local one stayed, moved a little.
+/// If a time of the mount moves by at most this, while the local one stays, it "moved a little".
 const A_LITTLE: i128 = 16;
 
 /// See [`A_LITTLE`].
@@ -26,7 +27,7 @@ struct Look {
     times: [Option<i128>; 3],
 }
 
-/// An attribute as words; of a time, by how much it has moved.
+/// An attribute as text; for a time, by how much it moved.
 struct Word {
     what: &'static str,
     words: String,
@@ -34,13 +35,13 @@ struct Word {
 }
 
 impl Looks {
-    /// Nothing yet.
+    /// Nothing seen yet.
     pub fn new() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("it is after 1970");
         Self { begun: since.as_nanos() as i128, seen: BTreeMap::new() }
     }
 
-    /// The attributes as words, and remembers them.
+    /// Returns the attributes as text, and remembers them.
     fn see(&mut self, stat: &Stat) -> Vec<Word> {
         let fresh = self.seen.len();
         let look = self.seen.entry(stat.inode).or_insert(Look { number: fresh, times: [None; 3] });
@@ -85,7 +86,7 @@ fn moved(begun: i128, before: Option<i128>, now: i128) -> String {
     }
 }
 
-/// Compares attributes of two file systems, each with what was seen there before.
+/// Compares the attributes of two file systems, each relative to what was seen there before.
 pub fn compare(looks: &mut [Looks; 2], local: &Stat, mount: &Stat) -> Vec<Differ> {
     let [local, mount] = [looks[0].see(local), looks[1].see(mount)];
     let other = local.into_iter().zip(mount).filter(|(local, mount)| local.words != mount.words);

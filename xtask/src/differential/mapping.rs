@@ -1,5 +1,5 @@
-//! Calls through mappings. Memory is read and written by the kernel, from and to another file: what lies beyond the end of the
-//! mapped file is EFAULT then.
+//! Calls through mappings. The kernel reads and writes the memory, from and to another file, so an access beyond the
+//! end of the mapped file returns EFAULT.
 
 use std::os::fd::AsRawFd;
 
@@ -47,7 +47,7 @@ impl Place {
         })
     }
 
-    /// Maps a range for the time of `act`.
+    /// Maps a range for the duration of `act`.
     fn with_mapping(
         &mut self,
         slot: SlotId,
@@ -75,7 +75,7 @@ impl Place {
         sys(libc::SYS_mmap, &mut args)
     }
 
-    /// Times of a store may move as late as by the next msync(2) or fsync(2): one of them is made at once.
+    /// A store may move times as late as at the next msync(2) or fsync(2), so one of them is called immediately.
     fn stored_is_kept(&self, slot: SlotId, address: i64, length: usize, msync: bool) -> String {
         let done = if msync {
             sys(libc::SYS_msync, &mut [Int(address), Int(length as i64), Int(libc::MS_SYNC.into())])
@@ -110,7 +110,7 @@ impl Place {
         Ok(0)
     }
 
-    /// munmap(2), if it is mapped.
+    /// munmap(2), if the slot is mapped.
     pub fn unmap(&mut self, map: usize) -> Asked {
         match self.maps[map].take() {
             Some(Map { address, length }) => sys(libc::SYS_munmap, &mut [Int(address), Int(length as i64)]),
@@ -118,7 +118,7 @@ impl Place {
         }
     }
 
-    /// The part of a mapping that a range has.
+    /// The part of a mapping within a range.
     fn inside(&self, map: usize, at: usize, count: usize) -> Option<(i64, usize)> {
         let Map { address, length } = self.maps[map].as_ref()?;
         let at = at % length;

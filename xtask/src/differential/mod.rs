@@ -1,8 +1,8 @@
-//! `xtask differential`: one sequence of calls on a mount and on a local file system, every answer compared.
+//! `xtask differential`: makes one sequence of calls on a mount and on a local file system, and compares every answer.
 //!
-//! The sequence depends on the seed alone, and one call ends before the next begins. Two programs take turns; with `--mounts 2`
-//! each has a mount of its own. What the documented differences (`known.rs`) do not cover is a failure.
-//! Not here: calls that overlap (see `histories`), and crashes under load (see `crashes`).
+//! The sequence depends on the seed alone, and one call ends before the next begins. Two programs take turns; with
+//! `--mounts 2` each has its own mount. A difference that the documented ones (`known.rs`) do not cover is a failure.
+//! Not here: overlapping calls (see `histories`), and crashes under load (see `crashes`).
 
 mod actor;
 mod answer;
@@ -36,7 +36,7 @@ use crate::{
 use call::Step;
 use stage::{Failure, Stage, Tally};
 
-/// From so many steps on every kind of call has to have succeeded once.
+/// From this many steps on every kind of call must have succeeded at least once.
 const MANY_STEPS: usize = 10_000;
 
 /// Make the same calls on a mount and on a local file system, and compare every answer
@@ -89,11 +89,12 @@ fn seeds(words: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err("no seed is in that range".into()) } else { Ok(range) }
 }
 
-/// Runs; an error says how many sequences differ, each of which has been printed.
+/// Runs the command. An error says how many sequences differ; each of them has been printed.
 pub fn run(plan: &Plan) -> Outcome {
     let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(forebay::Forebay::at(path)))?;
     let shape = Shape { osts: 2, ost_size: "1GiB", mdt_size: "512MiB", separate: false, mounts: 2, options: None };
-    // The local directory has no access times either: two clocks tell a read apart from a change before it in different moments.
+    // The local directory has no access times either: two clocks decide at different moments whether a read comes after
+    // a change.
     let options = plan.options.iter().fold("noatime".to_owned(), |all, more| format!("{all},{more}"));
     let cluster = Cluster::make(&forebay, &plan.dir, &Shape { options: Some(&options), ..shape })?;
     let run = Run { plan, cluster: &cluster, local: plan.dir.join("local") };
@@ -122,7 +123,7 @@ pub fn run(plan: &Plan) -> Outcome {
     all_kinds_succeeded(plan, &tally)
 }
 
-/// What others answer differs in more than the documented differences.
+/// Other file systems than ext4 differ in more than the documented differences.
 fn refuse_other_than_ext4(dir: &Path) -> Outcome {
     // SAFETY: all zeros are a structure for the kernel to fill.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
@@ -149,7 +150,7 @@ impl Run<'_> {
         steps
     }
 
-    /// Plays some steps in fresh directories, and compares what they left.
+    /// Plays the steps in new directories, and compares what they left.
     fn play(&self, steps: &[Step], name: &str, tally: &mut Tally) -> Outcome<Option<Failure>> {
         let mounts: Vec<PathBuf> = self.mounts().map(|mount| mount.join("differential")).collect();
         let mut stage = Stage::make(&self.local, &mounts, name, self.plan.trace)?;
@@ -182,7 +183,7 @@ impl Run<'_> {
         println!("    again: {}", self.command(seed, failure.step.number));
     }
 
-    /// The command that plays a sequence up to a step, and prints it.
+    /// The command that plays a sequence up to a step, with a trace.
     fn command(&self, seed: u64, until: usize) -> String {
         let Plan { steps, mounts, options, striped, restarts, without, .. } = self.plan;
         let mut command = format!("cargo run --release -p xtask -- differential --seeds {seed} --steps {steps}");
@@ -228,9 +229,9 @@ fn summarize(tally: &Tally, seconds: u64) {
     println!("    {}", each.join(", "));
 }
 
-/// A kind of call that always fails compares nothing.
+/// Checks that every kind of call succeeded: one that always fails compares nothing.
 fn all_kinds_succeeded(plan: &Plan, tally: &Tally) -> Outcome {
-    // Between mounts nothing is mapped, so that there is nothing to load, store or unmap.
+    // With several mounts nothing is mapped, so there is nothing to load, store or unmap.
     let left_out: &[&str] = if plan.mounts > 1 { &["mapload", "mapstore", "unmap"] } else { &[] };
     let never = tally.iter().filter(|(kind, (_, good))| *good == 0 && !left_out.contains(&kind.as_str()));
     let never: Vec<&str> = never.map(|(kind, _)| kind.as_str()).collect();

@@ -10,11 +10,11 @@ use super::{
 };
 
 const HERE: i64 = libc::AT_FDCWD as i64;
-/// Room for some entries: several calls a directory.
+/// Buffer for a few entries, so that a directory takes several calls.
 const ROOM: usize = 512;
 
 impl Place {
-    /// Makes the call: all that are none of the others'.
+    /// Makes the call; it takes all calls that the other modules do not.
     pub fn name_call(&mut self, call: &Call) -> Answer {
         match call {
             Call::Mkdir { path, mode } => {
@@ -65,7 +65,7 @@ impl Place {
                 let rewind = || sys(libc::SYS_lseek, &mut [Int(fd), Int(0), Int(libc::SEEK_SET.into())]);
                 let _ = rewind();
                 let answer = listed(fd);
-                // The place behind the last entry is the file system's, and some are too far for read(2).
+                // The position behind the last entry is the file system's choice, and some are too large for read(2).
                 let _ = rewind();
                 answer
             }
@@ -88,11 +88,11 @@ fn unlink_at(dir: i64, path: &Path, flags: i32) -> Asked {
 struct Entry {
     name: Vec<u8>,
     kind: u8,
-    /// The place behind it, for lseek(2): what telldir(3) tells.
+    /// The position behind it, for lseek(2), as from telldir(3).
     after: i64,
 }
 
-/// The next entries; none at the end.
+/// The next entries; empty at the end.
 fn next_entries(fd: i64) -> Asked2<Vec<Entry>> {
     let mut room = vec![0; ROOM];
     let length = sys(libc::SYS_getdents64, &mut [Int(fd), Out(&mut room)])?;
@@ -118,7 +118,7 @@ fn all_entries(fd: i64) -> Asked2<Vec<Entry>> {
     }
 }
 
-/// All entries from where the descriptor stands on, sorted, as their order is the file system's.
+/// All entries from the descriptor's position on, sorted, as their order is the file system's choice.
 fn listed(fd: i64) -> Answer {
     match all_entries(fd) {
         Ok(entries) => Answer::from(Ok(0)).with(sorted(&entries)),
@@ -132,8 +132,8 @@ fn sorted(entries: &[Entry]) -> Fact {
     Fact::Entries(entries)
 }
 
-/// Lists a directory while a name goes and another comes: names that stay are listed once, the others once at most. Going back to
-/// a place (telldir, seekdir) lists what lies behind it again.
+/// Lists a directory while one name is removed and another one made. Names that stay are listed once, the two others at
+/// most once. Going back to a position (telldir, seekdir) lists the entries behind it again.
 fn list_changing(path: &Path, first: usize, remove: &Path, make: &Path) -> Answer {
     let fd = match open_at(HERE, path, libc::O_NONBLOCK | libc::O_DIRECTORY, 0) {
         Ok(fd) => owned(fd),

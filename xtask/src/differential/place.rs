@@ -1,4 +1,4 @@
-//! One file system as one actor sees it: the root of the run there, and what the actor has open.
+//! One file system as one actor sees it: the run's root there, and what the actor has open.
 
 use std::{
     ffi::CString,
@@ -12,11 +12,11 @@ use super::{
     sys::{Arg::*, Asked, sys},
 };
 
-/// Descriptors of an actor.
+/// Descriptor slots per actor.
 pub const SLOTS: usize = 6;
-/// Mappings of an actor.
+/// Mappings per actor.
 pub const MAPS: usize = 2;
-/// Bytes of a page.
+/// Page size.
 pub const PAGE: i64 = 4096;
 /// `struct statx` without STATX_BTIME.
 pub const BASIC: u32 = libc::STATX_BASIC_STATS;
@@ -31,9 +31,9 @@ pub struct Slot {
 
 /// A mapping.
 pub struct Map {
-    /// Where.
+    /// Its address.
     pub address: i64,
-    /// Bytes.
+    /// Its length.
     pub length: usize,
 }
 
@@ -41,33 +41,34 @@ pub struct Map {
 pub struct Place {
     /// The root of the run.
     pub root: OwnedFd,
-    /// The local one: inode numbers are used again there, and births tell them apart.
+    /// True for the local one: it reuses inode numbers, and birth times tell files apart.
     pub local: bool,
-    /// How the run is set up.
+    /// The setup of the run.
     pub setup: Setup,
-    /// What is open.
+    /// The open files.
     pub slots: [Option<Slot>; SLOTS],
-    /// What is open is of what kind, as the local file system says.
+    /// The kind of each open file, according to the local file system.
     pub about: [About; SLOTS],
-    /// What is mapped.
+    /// The mappings.
     pub maps: [Option<Map>; MAPS],
-    /// Memory through which mappings are read and written: a store beyond the end of the file is EFAULT then, not SIGBUS.
+    /// A memory file through which mappings are read and written. So a store beyond the end of a file returns EFAULT
+    /// instead of raising SIGBUS.
     pub bounce: OwnedFd,
 }
 
-/// A path for the kernel.
+/// A path as a C string.
 pub fn text(path: &Path) -> CString {
     CString::new(path.0.clone()).expect("no path here has a zero")
 }
 
-/// The descriptor that a call returned.
+/// Takes ownership of the descriptor that a call returned.
 pub fn owned(fd: i64) -> OwnedFd {
     // SAFETY: the kernel has just returned it, and nobody else knows it.
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 
 impl Place {
-    /// With nothing open, at `root`.
+    /// A place with nothing open, at `root`.
     pub fn new(root: &std::path::Path, local: bool, setup: Setup) -> Asked2<Self> {
         let path = Path(root.as_os_str().as_encoded_bytes().to_vec());
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
@@ -84,7 +85,7 @@ impl Place {
         })
     }
 
-    /// What is open, before a call.
+    /// The kinds of the open files before a call.
     pub fn abouts(&self) -> [About; SLOTS] {
         std::array::from_fn(|slot| {
             let fd = self.fd(slot);
@@ -100,7 +101,7 @@ impl Place {
         })
     }
 
-    /// Makes the call as the step's user, with paths from the root on.
+    /// Makes the call as the step's user, with paths relative to the root.
     pub fn perform(&mut self, step: &Step, about: &[About; SLOTS]) -> Answer {
         self.about = *about;
         let at_root = sys(libc::SYS_fchdir, &mut [Int(self.root.as_raw_fd().into())]);
@@ -154,13 +155,13 @@ impl Place {
 /// A value, or an errno.
 pub type Asked2<T> = Result<T, i32>;
 
-/// openat(2), never inherited.
+/// openat(2) with O_CLOEXEC.
 pub fn open_at(dir: i64, path: &Path, flags: i32, mode: u32) -> Asked {
     let flags = flags | libc::O_CLOEXEC;
     sys(libc::SYS_openat, &mut [Int(dir), Text(&text(path)), Int(flags.into()), Int(mode.into())])
 }
 
-/// Effective ids of this thread alone.
+/// Sets the effective ids of this thread only.
 fn become_user(user: User) {
     let (uid, gid, groups) = user.ids();
     let mut list: Vec<u8> = groups.iter().flat_map(|group| group.to_le_bytes()).collect();
@@ -170,6 +171,6 @@ fn become_user(user: User) {
     sys(libc::SYS_setgroups, &mut [Int(groups.len() as i64), Struct(&mut list)]).expect("root may choose groups");
     sys(libc::SYS_setresgid, &mut [Int(keep), Int(gid), Int(keep)]).expect("root may choose a group");
     sys(libc::SYS_setresuid, &mut [Int(keep), Int(uid), Int(keep)]).expect("root may choose a user");
-    // Another user's own /proc/thread-self/fd is closed to it without this.
+    // Without this, another user's own /proc/thread-self/fd is inaccessible.
     sys(libc::SYS_prctl, &mut [Int(libc::PR_SET_DUMPABLE.into()), Int(1)]).expect("prctl(2) takes 1");
 }

@@ -1,4 +1,4 @@
-//! The sequence of calls of a seed. It depends on the seed alone: nothing that a file system answers changes it.
+//! The sequence of calls of a seed. It depends on the seed alone, not on the answers of a file system.
 
 use forebay_history::Dice;
 
@@ -7,10 +7,10 @@ use super::{
     place::{BASIC, MAPS, PAGE, SLOTS},
 };
 
-/// Programs that take turns.
+/// Number of programs that take turns.
 pub const ACTORS: usize = 2;
 
-/// Names of files first, then of directories, links, and what is refused or rare.
+/// Names of files, then of directories and links, then names that are refused or rare.
 const FILES: [&[u8]; 11] =
     [b"f0", b"f1", b"f2", b"f3", b"d0/f0", b"d0/f1", b"d1/f0", b"d1/f1", b"d0/d2/f0", b"\xff\xfe new\nline*", b"f4"];
 const DIRECTORIES: [&[u8]; 5] = [b"d0", b"d1", b"d0/d2", b"d2", b"d1/d3"];
@@ -34,7 +34,7 @@ const XATTRS: [&[u8]; 9] = [
 
 type Make = fn(&mut Maker) -> Call;
 
-/// How often which call comes.
+/// The weight of each call.
 const WEIGHTS: [(u64, Make); 65] = [
     (90, Maker::open),
     (12, Maker::openat),
@@ -200,7 +200,7 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     steps
 }
 
-/// What there is before chance begins: directories, files with something in them, and all of these open.
+/// What exists before the random calls begin: directories, files with contents, and all of them open.
 fn furniture() -> Vec<Call> {
     let path = |name: &&[u8]| Path(name.to_vec());
     let mut calls: Vec<Call> = DIRECTORIES.iter().map(|name| Call::Mkdir { path: path(name), mode: 0o777 }).collect();
@@ -249,7 +249,7 @@ impl Maker {
         self.below(SLOTS)
     }
 
-    /// Mostly the one that directories are opened in.
+    /// Mostly the slot in which directories are opened.
     fn dir_slot(&mut self) -> SlotId {
         if self.chance(6) { self.slot() } else { SLOTS - 1 }
     }
@@ -310,7 +310,7 @@ impl Maker {
         for (one_in, flag) in choices {
             flags |= if self.chance(one_in) { flag } else { 0 };
         }
-        // A local file system refuses what is not a whole page at a whole page: an end of file seldom is.
+        // A local file system refuses a direct request that is not a whole aligned page. The end of the file seldom is.
         if flags & (libc::O_APPEND | libc::O_DIRECTORY) != 0 { flags & !libc::O_DIRECT } else { flags }
     }
 
@@ -500,7 +500,7 @@ impl Maker {
         }
     }
 
-    /// Short: a local file system has 4 KiB for all of a file.
+    /// Short, as a local file system has 4 KiB for all values of a file.
     fn value(&mut self) -> Data {
         Data { length: self.below(200), tag: self.dice.roll() % 1_000_000 }
     }

@@ -1,13 +1,13 @@
-//! Leaves out steps of a sequence that fails, as long as it fails in the same way.
+//! Leaves out steps of a failing sequence as long as it fails in the same way.
 
 use super::{Outcome, call::Step, stage::Failure};
 
-/// What makes two failures one: the kind of call, and what differs.
+/// What makes two failures the same: the kind of call, and what differs.
 fn shape(failure: &Failure) -> (String, Vec<&'static str>) {
     (failure.step.call.kind(), failure.differs.iter().map(|differ| differ.what).collect())
 }
 
-/// The fewest steps found that fail as `failure` does. `play` plays some from the beginning.
+/// The fewest steps found that fail like `failure`. `play` plays some steps from the beginning.
 pub fn shrink(
     steps: &[Step],
     failure: &Failure,

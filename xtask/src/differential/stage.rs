@@ -1,4 +1,4 @@
-//! Two file systems and the programs on them: plays steps on both, and compares.
+//! Two file systems and the programs on them: plays steps on both and compares.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,35 +16,35 @@ use super::{
 };
 use crate::figures::Outcome;
 
-/// Both answers of a step, and where they differ.
+/// A step with both answers, and their differences.
 pub struct Failure {
     /// The step.
     pub step: Step,
-    /// What no documented difference covers.
+    /// The differences that are not documented.
     pub differs: Vec<Differ>,
     /// Both answers.
     pub answers: [String; 2],
 }
 
-/// How often each kind of call was made, and how often with success.
+/// How often each kind of call was made, and how often it succeeded.
 pub type Tally = BTreeMap<String, (u64, u64)>;
 
-/// A run's directories on both file systems, and who works in them.
+/// A run's directories on both file systems, and the actors in them.
 pub struct Stage {
     actors: Vec<Actor>,
     looks: [Looks; 2],
-    /// Local inodes that were changed where the mount refuses the change, as documented: their attributes are not compared.
+    /// Local inodes whose change the mount refused, as documented. Their attributes are not compared.
     apart: BTreeSet<(u64, i128)>,
     setup: Setup,
     pens: [PathBuf; 2],
-    /// Every step is printed.
+    /// True if every step is printed.
     trace: bool,
-    /// What was called.
+    /// The calls made.
     pub tally: Tally,
 }
 
 impl Stage {
-    /// Fresh directories of that name below the local one and below a directory that all mounts show.
+    /// Makes new directories of that name: below the local one, and below a directory that all mounts show.
     pub fn make(local: &Path, mounts: &[PathBuf], name: &str, trace: bool) -> Outcome<Self> {
         let pens = [local.join(name), mounts[0].join(name)];
         for pen in &pens {
@@ -70,7 +70,7 @@ impl Stage {
         })
     }
 
-    /// Plays a step on both; where they differ.
+    /// Plays a step on both file systems. Returns the differences, if any.
     pub fn play(&mut self, step: &Step) -> Outcome<Option<Failure>> {
         Ok(self.play_and_tell(step)?.1)
     }

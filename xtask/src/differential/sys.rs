@@ -1,10 +1,11 @@
-//! System calls as the kernel takes them: one door, which gives errno as it is.
+//! System calls by number, which return the errno unchanged.
 //!
-//! Numbers, not libc's functions: a few of those change what is asked (`fchmodat`, `dup2`, `setresuid` for all threads).
+//! libc's functions are not used, as a few of them change the request (`fchmodat`, `dup2`, `setresuid` for all
+//! threads).
 
 use std::ffi::CStr;
 
-/// What a call returned, or its errno.
+/// The return value, or the errno.
 pub type Asked = Result<i64, i32>;
 
 /// An argument of a system call.
@@ -15,15 +16,15 @@ pub enum Arg<'a> {
     Text(&'a CStr),
     /// Two arguments: bytes to read from, and how many.
     In(&'a [u8]),
-    /// Two arguments: room to fill, and how much.
+    /// Two arguments: a buffer to fill, and its length.
     Out(&'a mut [u8]),
-    /// A structure of the length that the call knows.
+    /// A structure whose length the call knows.
     Struct(&'a mut [u8]),
     /// Two arguments: vectors of bytes, and how many.
     Vectors(&'a mut [Vec<u8>]),
 }
 
-/// Asks the kernel.
+/// Makes the system call.
 pub fn sys(number: libc::c_long, args: &mut [Arg<'_>]) -> Asked {
     let mut words: Vec<i64> = Vec::with_capacity(6);
     let mut vectors: Vec<libc::iovec> = Vec::new();

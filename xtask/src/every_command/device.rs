@@ -1,14 +1,14 @@
-//! A block device: a file behind the kernel's loop driver.
+//! A block device: a file with the kernel's loop driver.
 
 use std::{fs::File, path::Path, process::Command};
 
-/// Dropping it frees it.
+/// A loop device. Dropping it detaches it.
 pub struct Device {
     name: String,
 }
 
 impl Device {
-    /// Of so many bytes, in the file `backing`; `None` where there can be none.
+    /// A device of `bytes` bytes in the file `backing`. `None` if loop devices are not available.
     pub fn make(backing: &Path, bytes: u64) -> Option<Self> {
         File::create(backing).and_then(|file| file.set_len(bytes)).ok()?;
         let made = Command::new("losetup").args(["-f", "--show"]).arg(backing).output().ok()?;

@@ -1,11 +1,11 @@
-//! `xtask every-command`: runs every subcommand and every option of `forebay` and of `xtask` once, small, and compares how each
-//! run ends with what its row says.
+//! `xtask every-command`: runs every subcommand and every option of `forebay` and of `xtask` once, on a small scale,
+//! and checks that each run ends as its row says.
 //!
-//! Invariant: what exists is asked of the programs (`surface.rs`), what is run stands in `rows/`. A command, an option or a
-//! value that no row uses is an error, as is a row that ends otherwise than it says.
-//! Not here: whether the results are right, which other tests know.
+//! Invariant: the programs say what exists (`surface.rs`), and `rows/` says what to run. A command, an option or a
+//! value that no row uses is an error. So is a row that ends in another way than it says.
+//! Not here: whether the results are right, which other tests check.
 //!
-//! Needs root and /dev/fuse, as most of what it runs.
+//! It needs root and /dev/fuse, as do most of the commands.
 
 mod device;
 mod rows;
@@ -47,7 +47,7 @@ pub struct Plan {
     program: Option<PathBuf>,
 }
 
-/// Runs; an error names each row that failed, and all that no row uses.
+/// Runs the command. An error lists each row that failed, and everything that no row uses.
 pub fn run(plan: &Plan) -> Outcome {
     let forebay = match &plan.program {
         Some(path) => forebay::Forebay::at(path),
@@ -73,7 +73,7 @@ pub fn run(plan: &Plan) -> Outcome {
     Err(failed.join("\n"))
 }
 
-/// What is offered and no row uses, in words that say where to add one.
+/// What exists and no row uses, with the file where a row belongs.
 fn check_surface(plan: &Plan, forebay: &forebay::Forebay) -> Outcome<Vec<String>> {
     let site = Site::make(&plan.dir.join("surface"), forebay.path())?;
     let mut missing = Vec::new();
@@ -91,7 +91,7 @@ fn check_surface(plan: &Plan, forebay: &forebay::Forebay) -> Outcome<Vec<String>
             }
             let words: Vec<String> = row.words.split_whitespace().map(|word| site.fill(word)).collect();
             let used = surface.used(&words)?;
-            // One that is refused shows nothing of what it names.
+            // A refused row does not show that what it names works.
             if row.code != REFUSED || row.refusal_counts {
                 left = left.difference(&used).cloned().collect::<BTreeSet<_>>();
             }
@@ -108,12 +108,12 @@ fn check_surface(plan: &Plan, forebay: &forebay::Forebay) -> Outcome<Vec<String>
     Ok(missing)
 }
 
-/// By this name the program is a helper of mount(8), without subcommands.
+/// The name under which the program is a helper of mount(8), without subcommands.
 const MOUNT_HELPER: &str = "mount.forebay";
-/// Exit code of arguments that are refused.
+/// Exit code for refused arguments.
 const REFUSED: i32 = 2;
 
-/// Every command that is shown explains itself.
+/// Checks that every visible command has a help text.
 fn helps(site: &Site, surface: &Surface, program: Program) -> Outcome<Vec<String>> {
     let mut failed = Vec::new();
     let version = (program == Program::Forebay).then(|| vec!["--version".to_owned()]);
@@ -126,7 +126,8 @@ fn helps(site: &Site, surface: &Surface, program: Program) -> Outcome<Vec<String
     Ok(failed)
 }
 
-/// Runs its rows in a directory of its own, whatever fails; how many were run, and what failed.
+/// Runs the rows of a section in a separate directory, all of them even if some fail. Returns their number and the
+/// failures.
 fn run_section(plan: &Plan, forebay: &forebay::Forebay, section: &Section) -> Outcome<(usize, Vec<String>)> {
     let begun = Instant::now();
     let site = Site::make(&plan.dir.join(section.name), forebay.path())?;
@@ -141,7 +142,7 @@ fn run_section(plan: &Plan, forebay: &forebay::Forebay, section: &Section) -> Ou
     Ok((run.count, run.failed))
 }
 
-/// Rows under way.
+/// The state of a run of rows.
 struct Run {
     site: Site,
     long: bool,
@@ -190,7 +191,7 @@ impl Run {
     }
 
     fn compare(&self, row: &Row, ended: &Ended) -> Outcome {
-        // One that a signal ended has its number, negative.
+        // If a signal ended it, the code is the signal's number, negative.
         let code = ended.status.code().or(ended.status.signal().map(|signal| -signal));
         if code != Some(row.code) {
             return Err(format!(

@@ -1,4 +1,4 @@
-//! Where the rows run: a directory, ports, names that rows mention, and how one is run.
+//! The environment of the rows: a directory, ports, and names that rows refer to. Also runs a row.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,30 +15,30 @@ use std::{
 use super::surface::Program;
 use crate::figures::{Outcome, forebay::root};
 
-/// A row that has not ended after this hangs.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// Ports of a section, one behind the other.
+/// A row that takes longer than this hangs.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// Consecutive ports of a section.
 const PORTS: u16 = 40;
 
-/// A directory of its own, and the programs.
+/// A separate directory, and the programs.
 pub struct Site {
     dir: PathBuf,
     forebay: PathBuf,
     xtask: PathBuf,
     port: u16,
     remembered: RefCell<BTreeMap<String, String>>,
-    /// Rows so far.
+    /// Number of rows started so far.
     started: Cell<u32>,
 }
 
-/// How a row ended, and what it said on both ways.
+/// How a row ended, and its output on stdout and stderr.
 pub struct Ended {
     pub status: ExitStatus,
     pub said: String,
 }
 
 impl Site {
-    /// Makes `dir`, which must not be there.
+    /// Makes `dir`, which must not exist.
     pub fn make(dir: &Path, forebay: &Path) -> Outcome<Self> {
         fs::create_dir(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let dir = dir.canonicalize().map_err(|error| error.to_string())?;
@@ -47,12 +47,12 @@ impl Site {
         Ok(Self { dir, forebay, xtask, port: free_ports()?, remembered: RefCell::default(), started: Cell::new(0) })
     }
 
-    /// Where it lies.
+    /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The program's file.
+    /// The path of a program.
     pub fn path(&self, program: Program) -> &Path {
         match program {
             Program::Forebay => &self.forebay,
@@ -60,8 +60,8 @@ impl Site {
         }
     }
 
-    /// A row's text with the site's names in the place of `{d}` (its directory), `{root}` (the project), `{forebay}`, `{pid}` and
-    /// `{port}` to `{port+39}`.
+    /// Fills in a row's text: `{d}` (the directory), `{root}` (the project), `{forebay}`, `{pid}`, and `{port}` to
+    /// `{port+39}`.
     pub fn fill(&self, text: &str) -> String {
         let mut filled = text
             .replace("{d}", &self.dir.to_string_lossy())
@@ -78,12 +78,13 @@ impl Site {
         filled
     }
 
-    /// From now on `name` stands for `text` in rows.
+    /// Defines `name` as `text` in rows.
     pub fn remember(&self, name: &str, text: &str) {
         self.remembered.borrow_mut().insert(name.to_owned(), text.to_owned());
     }
 
-    /// Starts `program WORDS`, perhaps `called` otherwise; what it says goes into a file, as processes that it leaves behind must not hold a pipe.
+    /// Starts `program WORDS`, under another name if `called` is set. Its output goes to a file, as processes that it
+    /// leaves behind must not hold a pipe.
     pub fn start(&self, program: Program, called: &str, words: &[String]) -> Outcome<Running> {
         let number = self.started.replace(self.started.get() + 1);
         let path = self.dir.join(format!("said.{number}"));
@@ -94,12 +95,12 @@ impl Site {
         if !called.is_empty() {
             command.arg0(called);
         }
-        // A signal to it reaches what it started.
+        // A separate process group, so that a signal also reaches its children.
         let child = command.process_group(0).spawn().map_err(|error| format!("{command:?}: {error}"))?;
         Ok(Running { child, said: path })
     }
 
-    /// Ends what a row that failed has left behind, so that the directory can be looked at, and removed.
+    /// Ends what a failed row left running, so that the directory can be inspected and removed.
     pub fn clear(&self) {
         let dir = self.dir.to_string_lossy();
         for mount in fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines() {
@@ -120,7 +121,7 @@ impl Site {
         }
     }
 
-    /// Removes it.
+    /// Removes the directory.
     pub fn remove(self) -> Outcome {
         fs::remove_dir_all(&self.dir).map_err(|error| format!("cannot remove {}: {error}", self.dir.display()))
     }
@@ -133,7 +134,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// What it has said so far.
+    /// Its output so far.
     pub fn said(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.said).unwrap_or_default()).into_owned()
     }
@@ -144,7 +145,7 @@ impl Running {
         Ok(Ended { status, said: self.said() })
     }
 
-    /// Waits until it has said `word`.
+    /// Waits until its output contains `word`.
     pub fn wait_until_it_says(&mut self, word: &str) -> Outcome {
         self.wait_for(|running| {
             if running.said().contains(word) {
@@ -157,7 +158,7 @@ impl Running {
         })
     }
 
-    /// Asks it to end, and waits.
+    /// Sends SIGTERM, and waits until it ends.
     pub fn stop(self) -> Outcome<Ended> {
         // SAFETY: our own child, which has not been waited for.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
@@ -166,7 +167,7 @@ impl Running {
 
     fn wait_for<T>(&mut self, mut look: impl FnMut(&mut Self) -> Outcome<Option<T>>) -> Outcome<T> {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < TIMEOUT {
             match look(self)? {
                 Some(found) => return Ok(found),
                 None => std::thread::sleep(Duration::from_millis(5)),
@@ -175,11 +176,11 @@ impl Running {
         // SAFETY: the group of our own child, which has not been waited for.
         unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
         let _ = self.child.wait();
-        Err(format!("it hangs for {PATIENCE:?}; it said {:?}", self.said()))
+        Err(format!("it hangs for {TIMEOUT:?}; it said {:?}", self.said()))
     }
 }
 
-/// The first of so many ports that are free now, below those that the kernel gives away.
+/// The first of several consecutive free ports, below those that the kernel assigns.
 fn free_ports() -> Outcome<u16> {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let begin = 12_000 + (std::process::id() % 400) as u16 * PORTS;

@@ -1,7 +1,8 @@
-//! What the two programs offer, as their hidden `command-tree` and their help tell it, and what of it a row uses.
+//! What the two programs offer according to their hidden `command-tree` and their help, and which part of it a row
+//! uses.
 //!
-//! Each thing on offer is a text: `forebay bench ior`, `forebay bench ior --name`, `forebay bench ior DIRS`, and for
-//! options with a fixed choice of values `forebay bench xdd --op read`.
+//! Each item is a text: `forebay bench ior`, `forebay bench ior --name`, `forebay bench ior DIRS`, and for options with
+//! a fixed choice of values `forebay bench xdd --op read`.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -18,7 +19,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// As it is called.
+    /// The name of the program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forebay => "forebay",
@@ -27,12 +28,12 @@ impl Program {
     }
 }
 
-/// Words that a command reads by itself and not by clap, known from its help.
+/// Words that a command parses itself instead of clap. They are known from its help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Own {
-    /// Tests of `find`.
+    /// The tests of `find`.
     Find,
-    /// What follows `mount -o`.
+    /// The options of `mount -o`.
     Mount,
 }
 
@@ -42,16 +43,16 @@ struct Offer {
     path: Vec<String>,
     hidden: bool,
     options: Vec<Choice>,
-    /// What is given without a name.
+    /// Positional arguments.
     words: Vec<String>,
-    /// Words that it reads by itself.
+    /// Words that the command parses itself.
     own: Option<(Own, BTreeSet<String>)>,
 }
 
 /// An option.
 #[derive(Debug)]
 struct Choice {
-    /// The first is the one that is shown.
+    /// The first one is the one that help shows.
     names: Vec<String>,
     aliases: Vec<String>,
     values: Vec<String>,
@@ -66,7 +67,7 @@ pub struct Surface {
 }
 
 impl Surface {
-    /// Asks the program.
+    /// Asks the program for its commands.
     pub fn ask(site: &Site, program: Program) -> Outcome<Self> {
         let said = output(Command::new(site.path(program)).arg("command-tree"))?;
         let tree: Value = serde_json::from_str(&said).map_err(|error| format!("command-tree: {error}"))?;
@@ -95,19 +96,19 @@ impl Surface {
         Ok(Self { program, offers: offers.iter().map(Offer::read).collect() })
     }
 
-    /// Commands that help shows, each with its words.
+    /// The commands that help shows.
     pub fn shown(&self) -> impl Iterator<Item = &[String]> {
         self.offers.iter().filter(|offer| !offer.hidden).map(|offer| offer.path.as_slice())
     }
 
-    /// All of it.
+    /// All items.
     pub fn offered(&self) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         for offer in &self.offers {
             let name = self.name(offer);
             for option in &offer.options {
                 let (shown, aliases) = (&option.names[0], &option.aliases);
-                // Help is asked of every command, and the version is everybody's.
+                // Help is tested for every command, and all commands have the version.
                 if shown == "--help" || shown == "--version" {
                     continue;
                 }
@@ -121,7 +122,7 @@ impl Surface {
         all
     }
 
-    /// What of it these words use. Errors: they name nothing that there is.
+    /// The items that these words use. Errors: the words name something that does not exist.
     pub fn used(&self, words: &[String]) -> Outcome<BTreeSet<String>> {
         let line = || format!("{} {}", self.program.name(), words.join(" "));
         let is_of = |offer: &&Offer| words.starts_with(&offer.path);
@@ -210,7 +211,7 @@ fn texts(told: &Value) -> Vec<String> {
     told.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
-/// `-name|-iname PATTERN  -empty`: all that begins with a dash, between "Tests:" and the end, and the `!`.
+/// Parses `-name|-iname PATTERN  -empty`: every word with a dash between "Tests:" and the end, and `!`.
 fn find_tests(help: &str) -> BTreeSet<String> {
     let (_, tests) = help.split_once("Tests:").unwrap_or_default();
     let words = tests.split(|c: char| c.is_whitespace() || c == '|' || c == ',');
@@ -221,7 +222,7 @@ fn find_tests(help: &str) -> BTreeSet<String> {
     words.filter(is_test).map(str::to_owned).collect()
 }
 
-/// `Options, as in fstab: commit=memory|data|commit, ro, ...`: a word, or one with `=`, between commas.
+/// Parses `Options, as in fstab: commit=memory|data|commit, ro, ...`: words, some with `=`, between commas.
 fn mount_options(help: &str) -> BTreeSet<String> {
     let (_, listed) = help.split_once("as in fstab:").unwrap_or_default();
     // The paragraph ends where the next option begins.

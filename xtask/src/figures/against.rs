@@ -1,4 +1,5 @@
-//! This commit and an earlier one, both built here, through a mount of each, in turns: what has become slower?
+//! This commit and an earlier one, both built here and measured in turns through a mount of each: shows what became
+//! slower.
 
 use std::{path::Path, process::Command};
 
@@ -13,7 +14,7 @@ use super::{
     summary::{Values, commands, table},
 };
 
-/// A shape of `bench ior`, by name, whole and with --quick.
+/// Shapes of `bench ior` by name: in full, and with --quick.
 const SHAPES: [(&str, [&[&str]; 2]); 3] = [
     ("file per process", [&["-F", "-t", "1MiB", "-b", "512MiB"], &["-F", "-t", "1MiB", "-b", "128MiB"]]),
     (
@@ -26,20 +27,20 @@ const SHAPES: [(&str, [&[&str]; 2]); 3] = [
     ),
 ];
 
-/// The last commit before leases, and all that they opened.
+/// The last commit before leases and everything that is built on them.
 const BEFORE_LEASES: &str = "2a42a76";
 
-/// The commit of `--against`.
+/// Compares with the commit of `--against`.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     measure_against(forebay, plan, &plan.against)
 }
 
-/// The commit before leases.
+/// Compares with the commit before leases.
 pub fn before_leases(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     measure_against(forebay, plan, BEFORE_LEASES)
 }
 
-/// All rounds, as three tables.
+/// Runs all rounds, and returns three tables.
 fn measure_against(forebay: &Forebay, plan: &Plan, commit: &str) -> Outcome<String> {
     let earlier = Earlier::build(plan, commit)?;
     // The later one first: both write their data files once before anything is measured.
@@ -50,22 +51,22 @@ fn measure_against(forebay: &Forebay, plan: &Plan, commit: &str) -> Outcome<Stri
     let items = plan.size("2000", "200", "20");
     for number in 0..plan.size(2 * plan.rounds(), 1, 1) {
         for (rates, (_, shape)) in rates.iter_mut().zip(SHAPES) {
-            // Who is first changes.
+            // The order alternates.
             for which in [number % 2, 1 - number % 2] {
                 let cluster = &clusters[which];
                 let mounts = std::slice::from_ref(&cluster.mnt);
-                // The programs are those of the later one, so that what is measured is alike.
+                // The programs are those of the later commit, so that both are measured alike.
                 round(forebay, plan.size(shape[0], shape[1], shape[1]), mounts, Some(cluster), &mut rates[which])?;
             }
         }
-        for (workload, of_names) in WORKLOADS.iter().zip(&mut names) {
+        for (workload, entries_write_of) in WORKLOADS.iter().zip(&mut names) {
             for which in [number % 2, 1 - number % 2] {
-                names_round(forebay, workload, items, &clusters[which], which, of_names)?;
+                names_round(forebay, workload, items, &clusters[which], which, entries_write_of)?;
             }
         }
     }
     let name_rows: Vec<Vec<String>> =
-        WORKLOADS.iter().zip(&names).flat_map(|(w, of_names)| rows_of(w, of_names)).collect();
+        WORKLOADS.iter().zip(&names).flat_map(|(w, entries_write_of)| rows_of(w, entries_write_of)).collect();
     let names = [built_of(), commit.to_owned()];
     let row = |shape: &str, phase: &str, of: fn(&Rates) -> &Values, [later, earlier]: &[Rates; 2]| {
         let percent = of(later).percent_of(of(earlier)).show(0);
@@ -98,11 +99,11 @@ fn measure_against(forebay: &Forebay, plan: &Plan, commit: &str) -> Outcome<Stri
     ))
 }
 
-/// One phase of a workload of names.
+/// One phase of a workload on names.
 #[derive(Clone, Default)]
 struct OfNames {
     rates: Values,
-    /// CPU microseconds per operation, of mount and servers.
+    /// CPU microseconds of mount and servers per operation.
     cpu: Values,
 }
 
@@ -112,20 +113,20 @@ fn names_round(
     items: &str,
     cluster: &Cluster<'_>,
     which: usize,
-    of_names: &mut [[OfNames; 2]],
+    entries_write_of: &mut [[OfNames; 2]],
 ) -> Outcome {
     let pids = cluster.pids();
     let flags = [&["-n", items, "--cpu-of", &pids], workload.flags].concat();
     let measured = mdtest(forebay, PROCESSES, &flags, &cluster.mnt)?;
-    for (phase, both) in workload.phases.iter().zip(of_names) {
+    for (phase, both) in workload.phases.iter().zip(entries_write_of) {
         both[which].rates.0.push(measured.value(phase)?);
         both[which].cpu.0.extend(measured.details(phase, "server_cpu_us_per_op")?.0);
     }
     Ok(())
 }
 
-fn rows_of<'a>(workload: &'a Workload, of_names: &'a [[OfNames; 2]]) -> impl Iterator<Item = Vec<String>> + 'a {
-    workload.phases.iter().zip(of_names).map(|(phase, [later, earlier])| {
+fn rows_of<'a>(workload: &'a Workload, entries_write_of: &'a [[OfNames; 2]]) -> impl Iterator<Item = Vec<String>> + 'a {
+    workload.phases.iter().zip(entries_write_of).map(|(phase, [later, earlier])| {
         vec![
             format!("{}, {}", phase.replace('-', " "), workload.name),
             earlier.rates.show(0),
@@ -137,7 +138,7 @@ fn rows_of<'a>(workload: &'a Workload, of_names: &'a [[OfNames; 2]]) -> impl Ite
     })
 }
 
-/// Another commit's program, in a work tree of its own. Dropping it takes that away.
+/// Another commit's program, in a separate work tree. Dropping it removes the tree.
 struct Earlier {
     source: std::path::PathBuf,
     forebay: Forebay,

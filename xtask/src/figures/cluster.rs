@@ -1,4 +1,4 @@
-//! A cluster on this machine, as a user would bring it up; its data files written once before anything is measured.
+//! A cluster on this machine, started like a user would. Its data files are written once before anything is measured.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,11 +11,11 @@ use super::{
     process::{Pids, output},
 };
 
-/// One MDT and four OSTs, a mount. Dropping it takes it down.
+/// One MDT, four OSTs and a mount. Dropping it takes the cluster down.
 pub struct Cluster<'a> {
     forebay: &'a Forebay,
     dir: PathBuf,
-    /// The mount.
+    /// The mount point.
     pub mnt: PathBuf,
     /// The server process.
     pub servers: Pids,
@@ -23,16 +23,16 @@ pub struct Cluster<'a> {
     pub mount: Pids,
 }
 
-/// Object storage targets.
+/// Number of OSTs.
 pub const OSTS: usize = 4;
 
 impl<'a> Cluster<'a> {
-    /// Makes it, writes its files once, brings it up.
+    /// Formats the cluster, writes its data files once, and starts it.
     pub fn make(forebay: &'a Forebay, plan: &Plan) -> Outcome<Self> {
         Self::make_in(forebay, plan, "cluster")
     }
 
-    /// The same, under this name.
+    /// The same under another name.
     pub fn make_in(forebay: &'a Forebay, plan: &Plan, name: &str) -> Outcome<Self> {
         let (dir, mnt) = (plan.dir.join(name), plan.dir.join(format!("mnt-{name}")));
         std::fs::create_dir_all(&mnt).map_err(|error| format!("cannot make {}: {error}", mnt.display()))?;
@@ -59,7 +59,7 @@ impl<'a> Cluster<'a> {
         if found { Ok(()) } else { Err("the servers' and the mount's processes are not found".into()) }
     }
 
-    /// Mounts it at `more` other places; all of its mounts.
+    /// Mounts at `more` further places. Returns all mount points.
     pub fn mount_more(&mut self, more: usize) -> Outcome<Vec<PathBuf>> {
         let mut all = vec![self.mnt.clone()];
         for number in 0..more {
@@ -72,12 +72,12 @@ impl<'a> Cluster<'a> {
         Ok(all)
     }
 
-    /// The processes of mount and servers, as `--cpu-of` takes them.
+    /// The processes of mount and servers, as an argument of `--cpu-of`.
     pub fn pids(&self) -> String {
         self.mount.0.iter().chain(&self.servers.0).map(u32::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Stops both: what they remember is forgotten, their peaks begin anew.
+    /// Restarts both: their caches are empty, and their peak memory starts over.
     pub fn restart(&mut self) -> Outcome {
         let dir = self.dir.to_string_lossy().into_owned();
         output(&mut self.forebay.command(&["down", &dir]))?;
@@ -95,8 +95,8 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// Reads a file and writes it back to the same places, past the page cache: afterwards the file system below has nothing
-/// left to allocate, as in the image of the ext4 that it is compared with.
+/// Reads a file and writes it back to the same offsets, past the page cache. Then the file system below has nothing
+/// left to allocate, like in the image of the ext4 that it is compared with.
 pub fn write_once(path: &Path) -> Outcome {
     let path = path.display();
     let mut dd = Command::new("dd");

@@ -1,4 +1,4 @@
-//! A page of docs: text by people, and tables of ours between markers.
+//! A page of the docs: text by people, with generated tables between markers.
 
 use std::path::PathBuf;
 
@@ -11,26 +11,26 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads it; `name` within the project.
+    /// Loads the page `name` of the project.
     pub fn load(name: &str) -> Outcome<Self> {
         let path = super::forebay::root().join(name);
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Self { path, text })
     }
 
-    /// Replaces what stands between `<!-- figures: NAME -->` and `<!-- end -->`.
+    /// Replaces the text between `<!-- figures: NAME -->` and `<!-- end -->`.
     pub fn set(&mut self, name: &str, tables: &str) -> Outcome {
         self.text = replace(&self.text, name, tables)?;
         Ok(())
     }
 
-    /// All of it.
+    /// The whole text.
     #[cfg(test)]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Writes it.
+    /// Writes the page.
     pub fn save(&self) -> Outcome {
         std::fs::write(&self.path, &self.text).map_err(|error| format!("{}: {error}", self.path.display()))
     }

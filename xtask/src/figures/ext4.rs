@@ -1,4 +1,4 @@
-//! The local file system of the comparison: bench/ext4-loop.sh.
+//! The local file system for comparison: bench/ext4-loop.sh.
 
 use std::{path::PathBuf, process::Command};
 
@@ -7,7 +7,7 @@ use super::{Outcome, Plan, forebay::root, process::output};
 /// A mounted ext4. Dropping it unmounts and removes it.
 pub struct Ext4 {
     dir: PathBuf,
-    /// The mount.
+    /// The mount point.
     pub mnt: PathBuf,
 }
 
@@ -21,7 +21,7 @@ impl Ext4 {
         Ok(ext4)
     }
 
-    /// A new file system on the same image.
+    /// Makes a new file system in the same image.
     pub fn renew(&self) -> Outcome {
         output(&mut self.script("down"))?;
         let mut mkfs = Command::new("mkfs.ext4");

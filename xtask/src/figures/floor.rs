@@ -1,4 +1,4 @@
-//! Our FUSE layer with nothing behind it, for the same programs: `bench fuse-floor --hold`.
+//! Our FUSE layer with an empty back end, for the same programs: `bench fuse-floor --hold`.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,7 +11,7 @@ use super::{Outcome, Plan, forebay::Forebay, process::output};
 /// A mounted floor. Dropping it unmounts it.
 pub struct Floor {
     child: Child,
-    /// The mount.
+    /// The mount point.
     pub mnt: PathBuf,
 }
 
@@ -33,7 +33,7 @@ impl Floor {
 
 impl Drop for Floor {
     fn drop(&mut self) {
-        // It unmounts at SIGTERM; one that has ended already is what we want.
+        // It unmounts on SIGTERM. An error means that it has already ended, which is fine.
         let _ = output(Command::new("kill").arg("-TERM").arg(self.child.id().to_string()));
         let _ = self.child.wait();
         let _ = std::fs::remove_dir(&self.mnt);

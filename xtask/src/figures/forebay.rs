@@ -1,4 +1,4 @@
-//! The program under test, and the JSON it prints.
+//! The program under test, and its JSON output.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +20,7 @@ pub struct Forebay {
     path: PathBuf,
 }
 
-/// Builds it as it is measured.
+/// Builds the program for measurements.
 pub fn build() -> Outcome<Forebay> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     output(Command::new(cargo).args(["build", "--release", "-p", "forebay-cli"]).current_dir(root()))?;
@@ -30,12 +30,12 @@ pub fn build() -> Outcome<Forebay> {
 }
 
 impl Forebay {
-    /// The program at `path`, as it is.
+    /// The existing program at `path`.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Where it lies.
+    /// The path of the program.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -55,7 +55,7 @@ impl Forebay {
     }
 }
 
-/// What a benchmark said.
+/// The result of a benchmark.
 pub struct Measured(Value);
 
 impl Measured {
@@ -64,12 +64,12 @@ impl Measured {
         rows.iter().find(|row| row["phase"] == phase).ok_or(format!("the benchmark has no row {phase}"))
     }
 
-    /// A phase's repetitions.
+    /// The values of a phase's repetitions.
     pub fn values(&self, phase: &str) -> Outcome<Values> {
         self.details(phase, "value")
     }
 
-    /// What else was measured in a phase.
+    /// Other values measured in a phase.
     pub fn details(&self, phase: &str, name: &str) -> Outcome<Values> {
         let row = self.row(phase)?;
         let repetitions = row["repetitions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -77,7 +77,7 @@ impl Measured {
         values.map(Values).ok_or(format!("row {phase} has no {name}"))
     }
 
-    /// The only repetition's value.
+    /// The value of the only repetition.
     pub fn value(&self, phase: &str) -> Outcome<f64> {
         self.values(phase)?.0.first().copied().ok_or(format!("row {phase} is empty"))
     }

@@ -1,7 +1,8 @@
-//! Commit levels side by side on slow devices: twelve OSTs on loop devices of 75 MB/s, 1 to 64 writers.
+//! Commit levels side by side on slow devices: twelve OSTs on loop devices of 75 MB/s, with 1 to 64 writers.
 //!
-//! A rate of the devices is what all of them write at once by themselves. Writers are files of their own, spread over the
-//! OSTs in turn, each written over with eight requests of 1 MiB in flight and an fsync at the end that counts.
+//! The devices' rate is what all of them write together without our software. Each writer has its own file; the files
+//! are assigned to OSTs in turn. Each file is overwritten with eight requests of 1 MiB in flight, and a final fsync
+//! that is part of the measurement.
 
 use std::{
     os::unix::fs::symlink,
@@ -18,17 +19,17 @@ use super::{
 };
 
 const OSTS: usize = 12;
-/// Of each device, 10^6 bytes a second.
+/// Rate of each device in 10^6 bytes a second.
 const MB_S: &str = "75";
 const LEVELS: [&str; 3] = ["commit", "data", "memory"];
 const WRITERS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Rates of devices can be limited here.
+/// True if the rates of devices can be limited here.
 pub fn is_possible() -> bool {
     Path::new("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device").exists()
 }
 
-/// Measures, round by round, all levels in turns.
+/// Measures all levels in turns, round by round.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let devices = alone(forebay, plan)?;
     let cluster = Slow::make(forebay, plan)?;
@@ -66,12 +67,12 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     ))
 }
 
-/// Bytes of each of so many writers: enough to see a rate, and little enough to end.
+/// Bytes per writer: enough for a stable rate, and few enough to end soon.
 fn size(writers: u64, plan: &Plan) -> u64 {
     plan.size((3u64 << 30) / writers, (512 << 20) / writers, 0).clamp(32 << 20, 256 << 20)
 }
 
-/// Loop devices of a limited rate. Dropping them detaches them.
+/// Loop devices with a limited rate. Dropping them detaches them.
 struct Loops {
     dir: PathBuf,
 }
@@ -94,7 +95,7 @@ impl Loops {
         std::fs::read_link(&link).map_err(|error| format!("{}: {error}", link.display()))
     }
 
-    /// `command`, held to the limits.
+    /// `command`, subject to the rate limits.
     fn held(&self, command: &Command) -> Command {
         let mut held = self.script("run");
         held.arg(command.get_program()).args(command.get_args());
@@ -110,7 +111,7 @@ impl Drop for Loops {
     }
 }
 
-/// The devices without anything of ours.
+/// Measures the devices without our software.
 fn alone(forebay: &Forebay, plan: &Plan) -> Outcome<f64> {
     let dir = plan.dir.join("alone");
     std::fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
@@ -133,7 +134,7 @@ fn alone(forebay: &Forebay, plan: &Plan) -> Outcome<f64> {
     Ok(rate)
 }
 
-/// What all targets of an xdd did together.
+/// The total rate of all targets of an xdd run.
 fn rate(said: &str) -> Outcome<f64> {
     let report: serde_json::Value = serde_json::from_str(said).map_err(|error| format!("bench xdd: {error}"))?;
     let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
@@ -141,7 +142,7 @@ fn rate(said: &str) -> Outcome<f64> {
     all.and_then(|row| row["value"].as_f64()).ok_or_else(|| format!("bench xdd tells no rate: {said}"))
 }
 
-/// The cluster on such devices. Dropping it takes it down.
+/// A cluster on such devices. Dropping it takes it down.
 struct Slow<'a> {
     forebay: &'a Forebay,
     dir: PathBuf,
@@ -149,7 +150,7 @@ struct Slow<'a> {
     loops: Option<Loops>,
 }
 
-/// Unmounts.
+/// A mount. Dropping it unmounts.
 struct Mounted<'a>(&'a Slow<'a>);
 
 impl<'a> Slow<'a> {

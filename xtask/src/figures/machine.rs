@@ -1,13 +1,13 @@
-//! On what it was measured.
+//! Describes the machine and the program of a measurement.
 
 use std::{fs::read_to_string, process::Command};
 
 use super::{Outcome, Plan, process::output, summary::commands};
 
-/// A paragraph and the command of the whole page.
+/// A paragraph about the machine, and the command that generates the page.
 pub fn describe(plan: &Plan) -> Outcome<String> {
     let kernel = output(Command::new("uname").arg("-r"))?;
-    // Not how somebody built it.
+    // Without the suffix of a particular build.
     let kernel = kernel.split('-').next().unwrap_or_default();
     let below = output(Command::new("findmnt").args(["-n", "-o", "FSTYPE", "--target"]).arg(&plan.dir))?;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -22,7 +22,7 @@ pub fn describe(plan: &Plan) -> Outcome<String> {
     ))
 }
 
-/// When and of what a section is measured.
+/// The date and the program of a section's measurement.
 pub fn stamp(plan: &Plan) -> Outcome<String> {
     let date = output(Command::new("date").arg("+%Y-%m-%d %H:%M %Z"))?;
     let load = read_to_string("/proc/loadavg").unwrap_or_default();
@@ -31,7 +31,7 @@ pub fn stamp(plan: &Plan) -> Outcome<String> {
     Ok(format!("Measured {} at commit {}; load before: {load}.{quick}", date.trim(), built_of()))
 }
 
-/// The commit that the program was built of.
+/// The commit that the program was built from.
 pub fn built_of() -> String {
     let asked = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(super::forebay::root()));
     asked.map_or_else(|_| "no git".into(), |commit| commit.trim().to_owned())

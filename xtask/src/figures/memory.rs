@@ -1,4 +1,4 @@
-//! Peak memory of servers and mount while much is written.
+//! Peak memory of servers and mount during large writes.
 
 use super::{
     Outcome, Plan,
@@ -7,7 +7,7 @@ use super::{
     summary::{commands, table},
 };
 
-/// Writes 10 GiB through a fresh mount.
+/// Writes 10 GiB through a new mount.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let mut cluster = Cluster::make(forebay, plan)?;
     cluster.restart()?;

@@ -1,7 +1,8 @@
-//! `xtask figures`: measures everything docs/benchmarks.md shows, and writes its tables.
+//! `xtask figures`: measures everything that docs/benchmarks.md shows, and writes its tables.
 //!
-//! Ours and what it is compared with run in turns, round by round, in one go. Medians of three rounds, with quartiles.
-//! Needs root (loop device, mounts, dropping caches), about 40 GB under --dir (--quick: 12 GB), and a quiet machine.
+//! Our program and its competitors run in turns, round by round, in one session. The tables show medians of three
+//! rounds, with quartiles. It needs root (loop device, mounts, dropping caches), about 40 GB under --dir (--quick: 12
+//! GB), and a quiet machine.
 
 mod against;
 mod cluster;
@@ -26,10 +27,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Why it did not work, in words.
+/// The error is a text for the user.
 pub type Outcome<T = ()> = Result<T, String>;
 
-/// Rounds of everything that is repeated, but with --least.
+/// Rounds of everything that is repeated, except with --least.
 const ROUNDS: usize = 3;
 
 /// Measure everything docs/benchmarks.md shows, and write its tables
@@ -61,7 +62,7 @@ pub struct Plan {
 
 type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
 
-/// What the document's sections are called.
+/// The names of the document's sections.
 const SECTIONS: [(&str, Section); 11] = [
     ("store", store::measure),
     ("namespace", namespace::measure),
@@ -90,13 +91,13 @@ impl Plan {
         }
     }
 
-    /// Rounds of everything that is repeated.
+    /// Number of rounds of everything that is repeated.
     fn rounds(&self) -> usize {
         if self.least { 1 } else { ROUNDS }
     }
 }
 
-/// Measures and writes.
+/// Measures, and writes the tables.
 pub fn run(plan: &Plan) -> Outcome {
     let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(forebay::Forebay::at(path)))?;
     std::fs::create_dir_all(&plan.dir).map_err(|error| format!("cannot make {}: {error}", plan.dir.display()))?;
@@ -115,7 +116,7 @@ pub fn run(plan: &Plan) -> Outcome {
             println!("{text}");
             continue;
         }
-        // Written after each section: a later failure loses nothing.
+        // Save after each section, so that a later failure loses nothing.
         document.save()?;
     }
     std::fs::remove_dir_all(&plan.dir).map_err(|error| format!("cannot remove {}: {error}", plan.dir.display()))

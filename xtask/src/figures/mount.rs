@@ -10,10 +10,10 @@ use super::{
     summary::{Values, commands, table},
 };
 
-/// Bytes of an odd transfer: IOR's pattern of a weather code, one shared file.
+/// Bytes of an unaligned transfer: the access pattern of a weather code in IOR, on one shared file.
 const ODD_BYTES: &str = "47008";
 
-/// Heads of a table of [`cpu_row`].
+/// Column heads of a table of [`cpu_row`].
 pub const CPU_HEADS: [&str; 7] = [
     "CPU seconds per GiB",
     "programs, write",
@@ -24,7 +24,7 @@ pub const CPU_HEADS: [&str; 7] = [
     "servers, read",
 ];
 
-/// One workload on one place.
+/// The rates of one workload on one file system.
 #[derive(Default)]
 pub struct Rates {
     /// MiB/s.
@@ -36,13 +36,13 @@ pub struct Rates {
     read_cpu: [Values; 3],
 }
 
-/// All rounds, as two tables.
+/// Runs all rounds, and returns two tables.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let raw_file = Raw::make(plan)?;
     let ext4 = Ext4::make(plan)?;
     let mut cluster = Cluster::make(forebay, plan)?;
     let mounts = cluster.mount_more(3)?;
-    // As many bytes in both shapes: what a process writes first goes to memory that it has to get.
+    // The same number of bytes in both shapes: the first writes of a process go to memory that it must allocate.
     let block = plan.size("512MiB", "128MiB", "4MiB");
     let segments = plan.size("11422", "2855", "89");
     let own: Vec<&str> = vec!["-F", "-t", "1MiB", "-b", block];
@@ -89,7 +89,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     ))
 }
 
-/// Writes and reads in two runs, so that the servers' CPU time can be told apart.
+/// Writes and reads in separate runs, so that the servers' CPU times are separate.
 pub fn round(
     forebay: &Forebay,
     shape: &[&str],
@@ -144,13 +144,13 @@ fn rate_row(name: &str, rates: &Rates, other: Option<&Rates>) -> Vec<String> {
     ]
 }
 
-/// What a workload cost the processors.
+/// The row with a workload's CPU costs.
 pub fn cpu_row(name: &str, rates: &Rates) -> Vec<String> {
     let costs = rates.write_cpu.iter().chain(&rates.read_cpu).map(|values| values.show(2));
     [name.to_owned()].into_iter().chain(costs).collect()
 }
 
-/// A file on the file system that also holds the ext4's image and the OSTs' data, written once.
+/// A file on the file system that also has the ext4 image and the OSTs' data, written once.
 struct Raw {
     path: PathBuf,
     bytes: &'static str,

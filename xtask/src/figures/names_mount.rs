@@ -1,4 +1,4 @@
-//! Names through the mount, beside our FUSE layer with nothing behind it, and local ext4.
+//! Names through the mount, beside our FUSE layer with an empty back end, and local ext4.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use super::{
 
 /// Processes of every run.
 pub const PROCESSES: &str = "4";
-/// Entries of a directory, and how mdtest is told: own trees of one level, all items in the last one. As many files in all: how
-/// many there are of them decides what a kernel still remembers of the first.
+/// Entries per directory, with the flags of mdtest: separate trees of one level, with all items in the last one. The
+/// total number of files is the same, as it decides how many of them the kernel still has cached.
 const SERIES: [(&str, [&str; 4]); 5] = [
     ("1", ["-b", "10000", "-I", "1"]),
     ("10", ["-b", "1000", "-I", "10"]),
@@ -22,24 +22,24 @@ const SERIES: [(&str, [&str; 4]); 5] = [
     ("1,000", ["-b", "10", "-I", "1000"]),
     ("10,000", ["-b", "1", "-I", "10000"]),
 ];
-/// Numbers of processes that make, look at and remove as many files together.
+/// Numbers of processes that together create, stat and remove the same number of files.
 const CREWS: [usize; 3] = [4, 16, 64];
 const CREW_PHASES: [&str; 3] = ["file-create", "file-read", "file-remove"];
 const SERIES_PHASES: [&str; 3] = ["file-create", "file-stat", "file-remove"];
 
 /// A kind of item in a kind of directory.
 pub struct Workload {
-    /// What kind of directory.
+    /// The kind of directory.
     pub name: &'static str,
-    /// Of mdtest.
+    /// Flags of mdtest.
     pub flags: &'static [&'static str],
-    /// Of mdtest.
+    /// Phases of mdtest.
     pub phases: &'static [&'static str],
 }
 
 const DIRECTORY_PHASES: &[&str] = &["directory-create", "directory-stat", "directory-remove"];
 const FILE_PHASES: &[&str] = &["file-create", "file-stat", "file-read", "file-remove"];
-/// All of them.
+/// All workloads.
 pub const WORKLOADS: [Workload; 4] = [
     Workload { name: "own directories", flags: &["-F", "-u"], phases: FILE_PHASES },
     Workload { name: "own directories", flags: &["-D", "-u"], phases: DIRECTORY_PHASES },
@@ -53,18 +53,18 @@ struct Rates {
     floor: Values,
     ext4: Values,
     ours: Values,
-    /// CPU microseconds per operation: programs; mount and servers.
+    /// CPU microseconds per operation: of the programs, and of mount and servers.
     cpu: [Values; 2],
 }
 
-/// One number of processes, in one kind of directory.
+/// One number of processes in one kind of directory.
 #[derive(Clone, Default)]
 struct Crew {
     floor: [Values; 3],
     ours: [Values; 3],
 }
 
-/// All rounds, as three tables.
+/// Runs all rounds, and returns three tables.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let ext4 = Ext4::make(plan)?;
     let floor = Floor::mount(forebay, plan)?;
@@ -125,7 +125,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     ))
 }
 
-/// How many processes, and flags of mdtest: own directories, then a shared one.
+/// Numbers of processes, with flags of mdtest: separate directories, then a shared one.
 fn crew_kinds() -> impl Iterator<Item = (usize, &'static [&'static str])> {
     let kinds: [&[&str]; 2] = [&["-F", "-u"], &["-F"]];
     kinds.into_iter().flat_map(|flags| CREWS.map(|processes| (processes, flags)))
@@ -147,7 +147,7 @@ fn crew_round(
     Ok(())
 }
 
-/// Each number of processes beside the smallest, and how the floor goes with them.
+/// Each number of processes relative to the smallest, for us and for the floor.
 fn crew_rows(crews: &[Crew]) -> Vec<Vec<String>> {
     let percents = |values: &[Values; 3], of_four: &[Values; 3]| {
         values.iter().zip(of_four).map(|(values, four)| values.percent_of(four).show(0)).collect::<Vec<_>>()
@@ -165,7 +165,7 @@ fn crew_rows(crews: &[Crew]) -> Vec<Vec<String>> {
     rows
 }
 
-/// One run of it.
+/// Runs mdtest once.
 pub fn mdtest(forebay: &Forebay, processes: &str, flags: &[&str], dir: &Path) -> Outcome<Measured> {
     forebay.bench(&[&["mdtest", "-N", processes], flags, &[&dir.to_string_lossy()]].concat())
 }
@@ -179,7 +179,7 @@ fn round(
     ext4: &Ext4,
     rates: &mut [Rates],
 ) -> Outcome {
-    // Ext4 is slow to give out inodes that were in use a minute ago: each of its runs has a new one.
+    // Ext4 is slow to allocate inodes that were in use a minute ago, so each of its runs has a new file system.
     ext4.renew()?;
     let flags = [&["-n", items], workload.flags].concat();
     let on_floor = mdtest(forebay, PROCESSES, &flags, &floor.mnt)?;
@@ -229,7 +229,7 @@ fn rate_rows<'a>(workload: &'a Workload, rates: &'a [Rates]) -> impl Iterator<It
     })
 }
 
-/// Each operation beside the number of entries at which it is fastest.
+/// Each operation relative to the number of entries at which it is fastest.
 fn series_rows(series: &[[Values; 3]]) -> Vec<Vec<String>> {
     let best: [&Values; 3] = std::array::from_fn(|phase| {
         let rows = series.iter().map(|row| &row[phase]);

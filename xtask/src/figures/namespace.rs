@@ -6,7 +6,7 @@ use super::{
     summary::{commands, table},
 };
 
-/// `bench namespace`, once.
+/// Runs `bench namespace` once.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let dir = plan.dir.to_string_lossy();
     let files = plan.size("10M", "200k", "2k");

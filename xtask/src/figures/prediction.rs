@@ -1,4 +1,4 @@
-//! The laboratory against this machine: what it predicts from measurements of the parts, beside what `bench ior` shows.
+//! The laboratory's predictions, from measurements of the parts, beside what `bench ior` measures on this machine.
 
 use super::{
     Outcome, Plan,
@@ -8,16 +8,16 @@ use super::{
     summary::{Values, commands, table},
 };
 
-/// The laboratory's names of them, and `bench ior`'s flags, as many bytes as it takes.
+/// The laboratory's names of the patterns, with the equivalent flags of `bench ior`.
 const PATTERNS: [(&str, &[&str]); 2] = [
     ("file-per-process", &["-F", "-t", "1MiB", "-b", "512MiB"]),
     ("shared-file", &["-t", "47008", "-b", "47008", "-s", "11422"]),
 ];
-/// Their flags with --least.
+/// The flags with --least.
 const LEAST: [&[&str]; 2] = [&["-F", "-t", "1MiB", "-b", "4MiB"], &["-t", "47008", "-b", "47008", "-s", "89"]];
 const PHASES: [&str; 2] = ["write", "read"];
 
-/// In each round the machine is measured and described anew, its rates are predicted, then measured.
+/// In each round the machine is measured and described again; its rates are predicted, then measured.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let cluster = Cluster::make(forebay, plan)?;
     let mut rows: Vec<(String, Values, Values)> = PATTERNS

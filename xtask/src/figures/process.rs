@@ -1,10 +1,10 @@
-//! Other processes: running them, and what /proc says of them.
+//! Other processes: running them, and reading /proc about them.
 
 use std::{path::Path, process::Command};
 
 use super::Outcome;
 
-/// Runs a command to its end; its stdout. stderr goes through.
+/// Runs a command to its end and returns its stdout. Its stderr is passed through.
 pub fn output(command: &mut Command) -> Outcome<String> {
     let shown = format!("{command:?}");
     let output =
@@ -21,7 +21,7 @@ pub fn output(command: &mut Command) -> Outcome<String> {
 pub struct Pids(pub Vec<u32>);
 
 impl Pids {
-    /// Those whose arguments begin with `forebay WORD` and name something under `dir`.
+    /// Processes whose arguments begin with `forebay WORD` and mention a path under `dir`.
     pub fn of(word: &str, dir: &Path) -> Self {
         let dir = dir.to_string_lossy().into_owned();
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -35,7 +35,7 @@ impl Pids {
         Self(pids.filter(ours).collect())
     }
 
-    /// CPU seconds, user and system, so far.
+    /// CPU seconds so far, user and system.
     pub fn cpu_seconds(&self) -> f64 {
         self.0.iter().filter_map(|pid| cpu_ticks(*pid)).sum::<u64>() as f64 / 100.0
     }
@@ -46,7 +46,7 @@ impl Pids {
     }
 }
 
-/// utime and stime, in the 100 Hz that Linux shows to programs.
+/// utime and stime, in the 100 Hz ticks that Linux shows to programs.
 fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

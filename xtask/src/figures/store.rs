@@ -1,4 +1,4 @@
-//! The store alone, fresh and aged.
+//! The store alone, new and aged.
 
 use super::{
     Outcome, Plan,
@@ -6,11 +6,11 @@ use super::{
     summary::{Values, commands, table},
 };
 
-/// `bench store --age`.
+/// Runs `bench store --age`.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let dir = plan.dir.to_string_lossy();
     let (size, rounds) = (plan.size("4GiB", "1GiB", "256MiB"), plan.rounds().to_string());
-    // Ages that no rest is too short for.
+    // Ages so short that any rest is long enough.
     let little: &[&str] = if plan.least { &["--overwrites=0.02", "--rest=1"] } else { &[] };
     let flags = ["store", &dir, "--size", size, "--age", "-i", &rounds];
     let measured = forebay.bench(&[&flags, little].concat())?;

@@ -1,11 +1,11 @@
-//! Medians and quartiles, as tables show them.
+//! Medians and quartiles in the format of the tables.
 
-/// Values of the rounds.
+/// The values of the rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Values(pub Vec<f64>);
 
 impl Values {
-    /// Linear between the nearest values, as `forebay bench` does.
+    /// Linear between the nearest values, as in `forebay bench`.
     fn quantile(&self, fraction: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -15,7 +15,7 @@ impl Values {
         below + (above - below) * at.fract()
     }
 
-    /// The middle one.
+    /// The median.
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
@@ -29,7 +29,7 @@ impl Values {
         format!("**{median:.digits$}** ({q1:.digits$} to {q3:.digits$})")
     }
 
-    /// Round by round `self / other`, in percent: what ran side by side is compared.
+    /// `self / other` in percent, round by round, so that values of the same round are compared.
     pub fn percent_of(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(ours, theirs)| 100.0 * ours / theirs).collect())
     }
@@ -44,7 +44,7 @@ pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     line(&heads) + &line(&rule) + &rows
 }
 
-/// Commands, as a reader would type them.
+/// Commands as a reader would type them.
 pub fn commands(lines: &[String]) -> String {
     format!("```sh\n{}\n```\n", lines.join("\n"))
 }

@@ -1,4 +1,4 @@
-//! System calls per MiB written and read, as strace counts them.
+//! System calls per MiB written and read, counted by strace.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use super::{
     summary::{commands, table},
 };
 
-/// Calls rarer than this per MiB are left out.
+/// Calls below this number per MiB are left out.
 const LEAST_PER_MIB: f64 = 0.02;
 
-/// Counts while files are written and read; the counting slows everything down, so nothing else is measured here.
+/// Counts calls while files are written and read. The counting slows everything down, so nothing else is measured here.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     if Command::new("strace").arg("-V").output().is_err() {
         return Ok("strace is not installed here: not counted.".into());
@@ -63,7 +63,7 @@ impl Tracer {
         command.args(["-f", "-c", "-o"]).arg(&out);
         command.args(pids.0.iter().flat_map(|pid| ["-p".to_owned(), pid.to_string()]));
         let child = command.stderr(Stdio::null()).spawn().map_err(|error| format!("strace: {error}"))?;
-        // It says nothing when it has attached.
+        // strace prints nothing when it has attached.
         thread::sleep(Duration::from_secs(1));
         Ok(Self { child, out })
     }

@@ -1,5 +1,5 @@
-//! A tree of small files, as people handle them: unpacked, listed, searched, taken away; beside our FUSE layer with nothing behind it,
-//! and local ext4.
+//! A tree of small files with the commands that people use: unpack, list, search, remove. Beside our FUSE layer with an
+//! empty back end, and local ext4.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,10 +17,10 @@ use super::{
     summary::{Values, commands, table},
 };
 
-/// What is done with it, by name, in this order; `{}`: the tree. The floor has no bytes to look at: it is asked for the first two.
+/// The commands, by name, in this order; `{}` is the tree. The floor has no bytes to read, so it runs only these two.
 const WORK: [(&str, &[&str]); 2] =
     [("tar x", &["tar", "xf", "{archive}", "-C", "{}"]), ("rm -rf", &["rm", "-rf", "{}"])];
-/// What looks at it: once when nothing is remembered, and again.
+/// The commands that read the tree: once with empty caches, and once more.
 const LOOKS: [(&str, &[&str]); 4] = [
     ("ls -lR", &["ls", "-lR", "{}"]),
     ("find", &["find", "{}"]),
@@ -28,7 +28,7 @@ const LOOKS: [(&str, &[&str]); 4] = [
     ("git status", &["git", "-C", "{}", "status"]),
 ];
 
-/// Seconds of one command on each.
+/// Seconds of one command on each file system.
 #[derive(Clone, Default)]
 struct Seconds {
     floor: Values,
@@ -36,7 +36,7 @@ struct Seconds {
     ours: Values,
 }
 
-/// All rounds, as a table.
+/// Runs all rounds, and returns a table.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let archive = archive(plan)?;
     let ext4 = Ext4::make(plan)?;
@@ -61,7 +61,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let trees = [new_tree(&cluster.mnt)?, new_tree(&ext4.mnt)?];
     for tree in &trees {
         timed("unpack", WORK[0].1, tree, &archive)?;
-        // Its object files are not part of what is looked at.
+        // Keep git's object files out of the tree that the commands read.
         let git = tree.with_file_name(".git-of-tree");
         let init = format!("git init -q --separate-git-dir {} . && git add -A", git.display());
         output(Command::new("sh").args(["-c", &init]).current_dir(tree))?;
@@ -103,7 +103,7 @@ pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     Ok(format!("{} names.\n\n{}\n{}", files.trim(), table(&heads, &rows), commands(&typed)))
 }
 
-/// The toolchain's documentation, in memory.
+/// The toolchain's documentation as an archive in memory.
 fn archive(plan: &Plan) -> Outcome<PathBuf> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let archive = Path::new("/dev/shm").join(format!("forebay-figures-{}.tar", std::process::id()));
@@ -120,7 +120,7 @@ fn new_tree(mnt: &Path) -> Outcome<PathBuf> {
     Ok(tree)
 }
 
-/// What is written is written, and nothing is remembered of it.
+/// Writes everything back and drops all caches.
 fn forget() -> Outcome {
     output(&mut Command::new("sync"))?;
     std::fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("cannot drop caches: {error}"))

@@ -1,4 +1,5 @@
-//! Kills servers with SIGKILL and brings them back, and stops and continues servers and mounts, again and again, while others work.
+//! Kills servers with SIGKILL and restarts them, and stops and continues servers and mounts, again and again, while
+//! others work.
 
 use std::{
     fmt,
@@ -14,24 +15,24 @@ use forebay_history::Dice;
 
 use crate::{figures::Outcome, suites::cluster::Servers};
 
-/// Longest wait between two faults.
+/// Longest time between two faults.
 const CALM_MS: u64 = 2500;
-/// Longest time a server is away, besides what its start takes.
+/// Longest time that a server is down, besides its start.
 const AWAY_MS: u64 = 400;
 
-/// Longest time a process is stopped: beyond that of a lease, so that what a mount believes of inodes and names has ended when
-/// it goes on; not as long as anybody is waited for who keeps data back.
+/// Longest time that a process is stopped: longer than a lease, so that the mount's cached inodes and names have
+/// expired when it continues. It is shorter than the time after which a holder of buffered data is evicted.
 const STOP_MS: u64 = 4000;
-/// A server that has come back waits so long for clients: a mount that is stopped meanwhile would be evicted.
+/// A restarted server waits this long for its clients. A mount that is stopped during that time would be evicted.
 const RECOVERY: Duration = Duration::from_millis(2500);
 
-/// A thread that kills and stops.
+/// A thread that kills and stops processes.
 pub struct Killer {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<Outcome<Faults>>,
 }
 
-/// How often it did what.
+/// Number of faults of each kind.
 #[derive(Default)]
 pub struct Faults {
     kills: u64,
@@ -47,7 +48,7 @@ impl fmt::Display for Faults {
 }
 
 impl Killer {
-    /// Begins.
+    /// Starts the thread.
     pub fn start(servers: Servers, seed: u64) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let until = ends.clone();
@@ -71,31 +72,31 @@ impl Killer {
         Self { ends, thread }
     }
 
-    /// Fails if it does not go on.
+    /// Fails if the thread has ended.
     pub fn check(&self) -> Outcome {
         if self.thread.is_finished() { Err("servers could not be killed and brought back".into()) } else { Ok(()) }
     }
 
-    /// Ends it, with all servers up; what it did.
+    /// Ends the thread, with all servers up. Returns what it did.
     pub fn end(self) -> Outcome<Faults> {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| "the thread that kills has panicked".to_owned())?
     }
 }
 
-/// One of them, or all at once.
+/// One of them, or all.
 fn some(pids: &[u32], dice: &mut Dice) -> Vec<u32> {
     if dice.below(5) == 0 { pids.to_vec() } else { dice.pick(pids).copied().into_iter().collect() }
 }
 
-/// Stops some for a while.
+/// Stops some processes for a while.
 fn stop(servers: &Servers, pids: &[u32], dice: &mut Dice, count: &mut u64) -> Outcome {
     let pids = some(pids, dice);
     *count += pids.len() as u64;
     servers.stop(&pids, Duration::from_millis(dice.below(STOP_MS)))
 }
 
-/// Kills some servers, and brings them back.
+/// Kills some servers and restarts them.
 fn kill(servers: &Servers, dice: &mut Dice, faults: &mut Faults) -> Outcome {
     let pids = some(&servers.pids()?, dice);
     faults.kills += pids.len() as u64;

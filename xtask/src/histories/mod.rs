@@ -1,7 +1,8 @@
-//! `xtask histories`: processes on some mounts of one cluster work on the same names, bytes and locks while its servers are
-//! killed, and servers and mounts stopped and continued; every answer must be explained (crate `forebay-history`).
+//! `xtask histories`: processes on several mounts of one cluster use the same names, bytes and locks. Meanwhile its
+//! servers are killed, and servers and mounts are stopped and continued. Some order must explain every answer (crate
+//! `forebay-history`).
 //!
-//! Needs root and /dev/fuse. Times are CLOCK_MONOTONIC, which all processes of a machine share.
+//! It needs root and /dev/fuse. Times are from CLOCK_MONOTONIC, which all processes of a machine share.
 
 mod killer;
 mod place;
@@ -25,10 +26,10 @@ use killer::Killer;
 use place::Place;
 pub use worker::run as run_worker;
 
-/// Operations of each worker in a round: short rounds keep the search for an order short.
+/// Operations per worker and round. Short rounds keep the search for an order short.
 const OPERATIONS: u64 = 150;
-/// A worker that is not done after this hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// A worker that takes longer than this hangs.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Let processes on some mounts work on the same names, bytes and locks while servers are killed, and these and mounts stopped, and check every answer
 #[derive(Args)]
@@ -58,7 +59,7 @@ pub struct Plan {
     program: Option<PathBuf>,
 }
 
-/// Runs; an error tells what no order explains.
+/// Runs the command. An error describes what no order explains.
 pub fn run(plan: &Plan) -> Outcome {
     let time = Duration::from_secs(plan.seconds.unwrap_or(plan.minutes * 60));
     let forebay = match &plan.program {
@@ -116,7 +117,7 @@ fn round(plan: &Plan, cluster: &Cluster<'_>, round: u64) -> Outcome<Summary> {
 
 fn wait(child: &mut Child) -> Outcome {
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         match child.try_wait().map_err(|error| error.to_string())? {
             None => std::thread::sleep(Duration::from_millis(5)),
             Some(status) if status.success() => return Ok(()),
@@ -124,5 +125,5 @@ fn wait(child: &mut Child) -> Outcome {
         }
     }
     let _ = child.kill();
-    Err(format!("it hangs for {PATIENCE:?}"))
+    Err(format!("it hangs for {TIMEOUT:?}"))
 }

@@ -1,4 +1,4 @@
-//! Where the objects of a round lie under a mount.
+//! The paths of a round's objects under a mount.
 
 use std::{
     fs::{self, File},
@@ -9,22 +9,22 @@ use forebay_history::Kind;
 
 use crate::figures::Outcome;
 
-/// The objects of one round as one mount shows them.
+/// The objects of one round on one mount.
 #[derive(Clone)]
 pub struct Place {
     mount: PathBuf,
     round: u64,
-    /// What they are.
+    /// The kind of each object.
     pub kinds: Vec<Kind>,
 }
 
 impl Place {
-    /// Under `mount`.
+    /// The objects under `mount`.
     pub fn new(mount: &Path, round: u64, kinds: &[Kind]) -> Self {
         Self { mount: mount.to_owned(), round, kinds: kinds.to_vec() }
     }
 
-    /// Directory of names, or file.
+    /// The directory of the names, or the file.
     pub fn of(&self, object: u32) -> PathBuf {
         let base = match self.kinds[object as usize] {
             Kind::Names { .. } => "names",
@@ -34,7 +34,7 @@ impl Place {
         self.mount.join(base).join(format!("{}-{object}", self.round))
     }
 
-    /// Makes them all.
+    /// Makes all objects.
     pub fn make(&self) -> Outcome {
         for (object, kind) in self.kinds.iter().enumerate() {
             let path = self.of(object as u32);

@@ -1,4 +1,5 @@
-//! One worker: a process that does what its player draws, by system calls, and notes when it asked and was answered.
+//! One worker: a process that runs what its player draws by system calls, and records each operation with its call and
+//! return times.
 
 use std::{
     collections::BTreeMap,
@@ -23,12 +24,12 @@ use crate::figures::Outcome;
 
 /// Longest pause between two operations.
 const PAUSE_US: u64 = 120_000;
-/// Bytes asked for at once of a file that is read whole.
+/// Bytes that one read of a whole file requests.
 const WHOLE_BYTES: usize = 1 << 20;
-/// Where the numbers lie that are counted under flock; those of ranges lie at eight times their number.
+/// Offset of the counter under flock. The counter of a range is at eight times the range's number.
 const FLOCK_COUNTER: u64 = 4096;
 
-/// `histories-worker MOUNT NOTES NUMBER WORKERS SEED ROUND OPERATIONS`: as `histories` starts it.
+/// `histories-worker MOUNT NOTES NUMBER WORKERS SEED ROUND OPERATIONS`: started by `histories`.
 pub fn run(args: &[String]) -> Outcome {
     let [mount, notes, numbers @ ..] = args else { return Err("histories starts its workers itself".into()) };
     let numbers: Vec<u64> = numbers.iter().filter_map(|number| number.parse().ok()).collect();
@@ -46,7 +47,7 @@ pub fn run(args: &[String]) -> Outcome {
     played
 }
 
-/// Looks at everything; takes every lock, which must come free.
+/// Reads everything, and takes every lock: each must become free.
 pub fn audit(place: Place, number: u32) -> Outcome<Vec<Event>> {
     let mut player = Player::new(0, number, &place.kinds, false);
     let mut worker = Worker::new(place, number);
@@ -58,7 +59,7 @@ pub fn audit(place: Place, number: u32) -> Outcome<Vec<Event>> {
     Ok(worker.events)
 }
 
-/// Reads what a worker has noted.
+/// Reads the events that a worker has recorded.
 pub fn read_notes(path: &Path) -> Outcome<Vec<Event>> {
     let error = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let lines = BufReader::new(File::open(path).map_err(|e| error(&e))?).lines();
@@ -77,7 +78,7 @@ struct Worker {
     place: Place,
     number: u32,
     events: Vec<Event>,
-    /// Kept open: for places, for appends.
+    /// Files kept open: for writes at an offset, and for appends.
     open: BTreeMap<(u32, bool), File>,
 }
 
@@ -100,7 +101,7 @@ impl Worker {
         self.events.push(Event { object, worker: self.number, begun, ended, ask });
     }
 
-    /// Runs one operation. Errors: what no server's death excuses.
+    /// Runs one operation. Errors: a failure that no server's death excuses.
     fn run(&mut self, object: u32, ask: Ask, player: &mut Player) -> Outcome {
         let kind = self.place.kinds[object as usize];
         let done = match ask.clone() {
@@ -152,7 +153,7 @@ impl Worker {
         Ok(())
     }
 
-    /// How many names the file of a name has.
+    /// Looks up a name, then reads the link count of its file.
     fn links(&mut self, object: u32, name: u32) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW);
@@ -175,7 +176,7 @@ impl Worker {
                 self.note(object, begun, now(), links);
                 Ok(())
             }
-            // The file went before it was asked, and its number is not known.
+            // The file was removed before it was opened, so its inode number is not known.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -252,7 +253,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes a lock, holds it, counts if it is held alone, lets go.
+    /// Takes a lock and holds it. If the lock has a counter, increments that. Then releases the lock.
     fn lock(&mut self, object: u32, ask: lock::Ask) -> io::Result<()> {
         let file = &self.opened(object, false)?;
         let begun = now();
@@ -303,7 +304,7 @@ fn rename(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     done(unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) })
 }
 
-/// ftruncate(2); by the path truncate(2), or O_TRUNC to nothing.
+/// ftruncate(2); or by the path truncate(2), or open(2) with O_TRUNC for size 0.
 fn cut(file: &File, path: &Path, size: u64, by_path: bool) -> io::Result<()> {
     match (by_path, size) {
         (false, _) => file.set_len(size),
@@ -313,7 +314,7 @@ fn cut(file: &File, path: &Path, size: u64, by_path: bool) -> io::Result<()> {
     }
 }
 
-/// Sets a lock, or lets go of it; false: somebody is in the way.
+/// Takes or releases a lock. False: another worker has a conflicting lock.
 fn set(file: &File, ask: &lock::Ask, on: bool) -> io::Result<bool> {
     let result = if ask.flock {
         let how = match (on, ask.exclusive) {

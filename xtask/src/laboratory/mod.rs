@@ -1,7 +1,7 @@
-//! `xtask laboratory`: runs the papers' experiments as docs/laboratory.md shows them, keeps what the program printed in
-//! docs/laboratory/, and writes the page's tables from that.
+//! `xtask laboratory`: runs the papers' experiments for docs/laboratory.md, stores the program's output in
+//! docs/laboratory/, and writes the page's tables from it.
 //!
-//! Invariant: a table of the page is what the kept results say. A test compares them, so that neither is changed alone.
+//! Invariant: the page's tables match the stored results. A test compares them, so that neither is changed alone.
 
 mod spider;
 mod wall;
@@ -21,10 +21,10 @@ use crate::figures::{
 
 /// The page.
 const PAGE: &str = "docs/laboratory.md";
-/// Where results are kept.
+/// Directory of the stored results.
 const RESULTS: &str = "docs/laboratory";
 const SPIDER: [&str; 2] = ["sim", "spider"];
-/// With --quick: two OSTs, for a moment.
+/// With --quick: two OSTs, for a short time.
 const QUICK: [&str; 6] = [
     "--threads=2",
     "--window=100ms",
@@ -57,7 +57,7 @@ pub struct Plan {
     program: Option<PathBuf>,
 }
 
-/// Runs what is asked for, then writes the page.
+/// Runs what was requested, then writes the page.
 pub fn run(plan: &Plan) -> Outcome {
     let wants = |name: &str| !plan.page && (plan.only.is_empty() || plan.only.iter().any(|only| only == name));
     let kept = root().join(RESULTS);
@@ -75,7 +75,7 @@ pub fn run(plan: &Plan) -> Outcome {
         for tasks in plan.tasks.iter().filter(|_| wants("wall")) {
             let (tasks, files) = (tasks.to_string(), plan.files.to_string());
             wall = wall::with(wall, told(&forebay, &["sim", "wall", "--tasks", &tasks, "--files", &files])?)?;
-            // Kept one by one: a later failure loses nothing.
+            // Store each result, so that a later failure loses nothing.
             if !plan.quick {
                 keep(&kept, "wall", &wall)?;
             }
@@ -92,10 +92,10 @@ pub fn run(plan: &Plan) -> Outcome {
     document.save()
 }
 
-/// Tables and what their markers are called.
+/// Tables with the names of their markers.
 type Tables = Vec<(&'static str, String)>;
 
-/// All that stands between the page's markers.
+/// All tables between the page's markers.
 fn tables(kept: &Path) -> Outcome<Tables> {
     Ok([spider_tables(&load(kept, "spider")?)?, wall_tables(&load(kept, "wall")?)?].concat())
 }
@@ -116,7 +116,7 @@ fn print(tables: Tables) {
     tables.into_iter().for_each(|(_, tables)| println!("{tables}"));
 }
 
-/// What `forebay WORDS --json` prints, with the command and the commit.
+/// The output of `forebay WORDS --json`, with the command and the commit.
 fn told(forebay: &Forebay, words: &[&str]) -> Outcome<Value> {
     let shown = format!("forebay {}", words.join(" "));
     eprintln!("   {shown}");

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{list, text};
 use crate::figures::{Outcome, summary::table};
 
-/// Rows beside the paper's.
+/// Our rows beside the paper's.
 pub fn rows(kept: &Value) -> Outcome<String> {
     let cell = |value: &Value| value.as_f64().map_or("-".to_owned(), |value| format!("{value:.1}"));
     let row = |row: &Value| {
@@ -17,7 +17,7 @@ pub fn rows(kept: &Value) -> Outcome<String> {
     Ok(format!("`{}` at {}.\n\n{}", text(kept, "command")?, text(kept, "commit")?, table(&heads, &rows)))
 }
 
-/// Where the time of the tiers' heads went.
+/// How the tiers' heads spent their time.
 pub fn heads(kept: &Value) -> Outcome<String> {
     let mut rows = printed(&kept["result"], "mechanisms")?;
     let heads = [
@@ -38,7 +38,7 @@ pub fn heads(kept: &Value) -> Outcome<String> {
     Ok(table(&heads, &rows))
 }
 
-/// What each run of the program like GTC did.
+/// The results of each run of the program like GTC.
 pub fn gtc(kept: &Value) -> Outcome<String> {
     let mut rows = printed(&kept["result"], "gtc")?;
     let heads = ["mode", "cores", "computing", "writing", "of the time", "MB/s", "commands below 128 KiB"];
@@ -47,7 +47,7 @@ pub fn gtc(kept: &Value) -> Outcome<String> {
     Ok(table(&heads, &rows))
 }
 
-/// A table that the program has made ready; its first row are the heads of a terminal.
+/// A table that the program has formatted. Its first row has the column heads for a terminal.
 fn printed(result: &Value, name: &str) -> Outcome<Vec<Vec<String>>> {
     let cells = |row: &Value| {
         let cells = row.as_array().into_iter().flatten().map(|cell| cell.as_str().unwrap_or_default().to_owned());

@@ -1,20 +1,20 @@
-//! Tables of `forebay sim wall`, of which each number of tasks is run and kept by itself.
+//! Tables of `forebay sim wall`. Each task count is run and stored separately.
 
 use serde_json::{Value, json};
 
 use super::{list, text};
 use crate::figures::{Outcome, summary::table};
 
-/// Numbers of tasks.
+/// Task counts.
 pub const TASKS: [u32; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16_384];
-/// Where devices are compared.
+/// The task count at which devices are compared.
 const COMPARED_AT: u64 = 64;
-/// Numbers of tasks that are compared.
+/// Task counts that are compared.
 const FEW_AND_MANY: [u64; 2] = [64, 1024];
 const DEVICES: [(&str, &str); 2] = [("sata", "SATA"), ("ssd", "SSD")];
 const WAYS: [&str; 2] = ["paper_mode", "default"];
 
-/// The kept points with this one, in the order of their tasks and files.
+/// The stored points with this one added, ordered by tasks and files.
 pub fn with(kept: Value, point: Value) -> Outcome<Value> {
     let own = (tasks_of(&point)?, files_of(&point)?);
     let place = |one: &Value| Some((tasks_of(one).ok()?, files_of(one).ok()?));
@@ -25,12 +25,12 @@ pub fn with(kept: Value, point: Value) -> Outcome<Value> {
     Ok(json!(points))
 }
 
-/// The points of these numbers of tasks, with as many files as there are, and all with as many.
+/// The points for these task counts that all have the same number of files, the largest available.
 fn like<const N: usize>(points: &[Value], tasks: [u64; N]) -> Option<[&Value; N]> {
     let mut files: Vec<u64> = points.iter().filter_map(|point| files_of(point).ok()).collect();
     files.sort_unstable_by(|a, b| b.cmp(a));
     files.into_iter().find_map(|files| {
-        // Each task makes as many as the others: a few more of them in all.
+        // All tasks make the same number of files, so the total may differ slightly.
         let is_like = |point: &Value| files_of(point).is_ok_and(|own| own.abs_diff(files) * 100 < files);
         let found = tasks.map(|tasks| points.iter().find(|point| tasks_of(point) == Ok(tasks) && is_like(point)));
         found.iter().all(Option::is_some).then(|| found.map(|point| point.expect("all were found")))
@@ -53,7 +53,7 @@ fn points(kept: &Value) -> Outcome<&Vec<Value>> {
     kept.as_array().ok_or_else(|| "the kept points of wall are no list".into())
 }
 
-/// One row's value, or none where it was not run.
+/// The value of a row; `None` if it was not run.
 fn value(point: &Value, name: &str, way: &str) -> Option<f64> {
     let rows = point["result"]["rows"].as_array()?;
     rows.iter().find(|row| row["name"] == name)?[way].as_f64()
@@ -64,7 +64,7 @@ fn operations(point: &Value) -> Outcome<Vec<String>> {
     Ok(names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect())
 }
 
-/// Thousand operations a second, both ways where they differ.
+/// Thousand operations per second, in both modes where they differ.
 pub fn rates(kept: &Value) -> Outcome<String> {
     let points = points(kept)?;
     let first = points.first().ok_or("no point of wall is kept")?;
@@ -96,7 +96,7 @@ pub fn rates(kept: &Value) -> Outcome<String> {
     Ok(format!("{}\n\n{}", commands(points)?, table(&heads, &rows)))
 }
 
-/// Which commands were run, and of which commits.
+/// The commands that were run, with their commits.
 fn commands(points: &[Value]) -> Outcome<String> {
     let mut said: Vec<(String, Vec<String>)> = Vec::new();
     for point in points {
@@ -154,7 +154,7 @@ fn line(what: String, published: &str, both: [Option<f64>; 2]) -> Vec<String> {
     [what, published.to_owned()].into_iter().chain(shown).collect()
 }
 
-/// Part of the time that the MDT's device was at work, where devices are compared.
+/// Fraction of the time that the MDT's device was busy, at the task count at which devices are compared.
 pub fn busy(kept: &Value) -> Outcome<String> {
     let [compared] = like(points(kept)?, [COMPARED_AT]).ok_or("the point at which devices are compared is not kept")?;
     let operations = operations(compared)?;
@@ -169,7 +169,7 @@ pub fn busy(kept: &Value) -> Outcome<String> {
     Ok(table(&heads, &rows))
 }
 
-/// `7.4, 13.5`, or one number where both ways show the same.
+/// `7.4, 13.5`, or one number if both modes show the same.
 fn both(point: &Value, name: &str, digits: usize) -> String {
     let shown = WAYS.map(|way| value(point, name, way).map_or("-".to_owned(), |value| format!("{value:.digits$}")));
     if shown[0] == shown[1] { shown[0].clone() } else { shown.join(", ") }

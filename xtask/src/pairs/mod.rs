@@ -1,7 +1,8 @@
-//! `xtask pairs`: mappings beside reads, writes, holes, copies and cuts of the same pages, on a mount of a cluster of this machine.
+//! `xtask pairs`: uses mappings beside reads, writes, punches, copies and truncates of the same pages, on a mount of a
+//! local cluster.
 //!
-//! Needs root and /dev/fuse. With --local nothing is mounted: the same threads in a directory of a local file system, to see what
-//! those threads may expect.
+//! Needs root and /dev/fuse. With --local nothing is mounted: the same threads work in a directory of a local file
+//! system, which shows what they may expect.
 
 mod slots;
 
@@ -43,7 +44,7 @@ pub struct Plan {
     local: Option<PathBuf>,
 }
 
-/// Runs them; an error says what was seen, and with which seed.
+/// Runs the command. An error describes what was seen, with the seed.
 pub fn run(plan: &Plan) -> Outcome {
     if let Some(dir) = &plan.local {
         return all(plan, &[dir]);

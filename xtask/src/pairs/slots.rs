@@ -1,11 +1,12 @@
-//! Threads that change one file, each places of its own in the same pages, in all the ways there are: by mappings, by writes past
-//! them, by holes, copies and cuts.
+//! Threads that change one file. Each has its own slots in the same pages and changes them in all ways: by mappings, by
+//! writes past the mappings, by punches, copies and truncates.
 //!
-//! Each thread knows what its places hold, and looks through the mapping and through read(2). Some places only count upwards:
-//! of those the other threads look that they never go back, whichever way they look. One thread has what lies behind the others' places as well: it
-//! cuts it, appends to it, and leaves gaps. At the end all of the file is read once more, also through another mount.
+//! Each thread knows what its slots hold, and reads them through the mapping and through read(2). Some slots only count
+//! up: the other threads check that these never go back, whichever way they read. One thread also owns the bytes behind
+//! all slots: it truncates them, appends to them, and leaves gaps. At the end the whole file is read once more, also
+//! through another mount.
 //!
-//! Any pair of two ways may meet in a page; how often each did is counted.
+//! Any two ways may meet in a page; the number of meetings of each pair is counted.
 
 use std::{
     ffi::CString,
@@ -25,24 +26,24 @@ use std::{
 };
 
 const PAGE: usize = 4096;
-/// Pages that all threads share; the end of the last one is the tail's.
+/// Pages that all threads share. The tail begins in the last one.
 const PAGES: usize = 6;
-/// Bytes between two places.
+/// Distance between two slots in bytes.
 const STEP: usize = 64;
-/// Where the tail begins.
+/// Offset of the tail.
 const TAIL: usize = PAGES * PAGE - 1000;
-/// What is mapped.
+/// Bytes that are mapped.
 const MAPPED: usize = (PAGES + 4) * PAGE;
-/// Operations of a thread before all begin anew with another file.
+/// Operations per thread before all threads start over with another file.
 const OPERATIONS: usize = 400;
 
 macro_rules! ways {
     ($($way:ident = $name:literal,)*) => {
-        /// What a thread does to a place, or with a page.
+        /// How a thread changes a slot, or what it does to a page.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Way { $($way,)* }
 
-        /// All of them, with their names.
+        /// All ways with their names.
         pub const WAYS: &[(Way, &str)] = &[$((Way::$way, $name),)*];
     };
 }
@@ -77,12 +78,12 @@ impl Met {
         Self((0..WAYS.len() * WAYS.len()).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Pairs that never met, of those that can.
+    /// The possible pairs that never met.
     pub fn missing(&self) -> Vec<String> {
         let name = |way: usize| WAYS[way].1;
         let tails = |way: usize| CUTS.contains(&WAYS[way].0);
         let all = (0..WAYS.len()).flat_map(|one| (0..WAYS.len()).map(move |other| (one, other)));
-        // What only one thread does does not meet itself.
+        // A way that only one thread uses cannot meet itself.
         let possible = all.filter(|(one, other)| !(tails(*one) && tails(*other)));
         let never = possible.filter(|(one, other)| self.0[one * WAYS.len() + other].load(Relaxed) == 0);
         never.map(|(one, other)| format!("{} then {}", name(one), name(other))).collect()
@@ -93,15 +94,15 @@ impl Met {
     }
 }
 
-/// What was done.
+/// What a run did.
 pub struct Done {
     pub rounds: u64,
     pub operations: u64,
     pub met: Met,
 }
 
-/// Runs `threads` threads in `dir` for `time`, one round at least. `other`: the same directory on another mount. Errors: what was seen
-/// and should not have been.
+/// Runs `threads` threads in `dir` for `time`, at least one round. `other`: the same directory on another mount.
+/// Errors: the first wrong bytes or size.
 pub fn run(dir: &Path, other: Option<&Path>, threads: usize, time: Duration, seed: u64) -> Result<Done, String> {
     let (begun, mut done) = (Instant::now(), Done { rounds: 0, operations: 0, met: Met::new() });
     while done.rounds == 0 || begun.elapsed() < time {
@@ -118,7 +119,7 @@ pub fn run(dir: &Path, other: Option<&Path>, threads: usize, time: Duration, see
 struct Shared<'a> {
     path: &'a Path,
     threads: usize,
-    /// Who did what last in each page.
+    /// By page: which thread did what last.
     last: Vec<AtomicUsize>,
     met: &'a Met,
     wrong: Mutex<Option<String>>,
@@ -175,12 +176,12 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Eight bytes that one thread changes.
+/// A slot: eight bytes that one thread changes.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: usize,
     holds: u64,
-    /// It only grows.
+    /// Its value only grows.
     counts: bool,
 }
 
@@ -204,10 +205,10 @@ struct Worker<'a> {
     source: File,
     map: NonNull<u8>,
     places: Vec<Place>,
-    /// Of others, which only grow: what was last seen there.
+    /// Slots of other threads that only grow, with the last value seen there.
     seen: Vec<(usize, u64)>,
     next: u64,
-    /// What lies behind the places of all; of the first thread alone.
+    /// The bytes behind all slots. Only the first thread has them.
     tail: Vec<u8>,
 }
 
@@ -223,7 +224,8 @@ impl<'a> Worker<'a> {
         };
         let map =
             NonNull::new(map.cast::<u8>()).filter(|_| map != libc::MAP_FAILED).ok_or_else(|| last_error("mmap"))?;
-        // Places of all threads in turn; each page's last reaches over the border, eight bytes on either side.
+        // Slots are assigned to threads in turn. At each page boundary one thread has a slot of eight bytes on either
+        // side.
         let owner = |place: usize| (place / STEP + place / PAGE) % shared.threads;
         let all = (0..TAIL / STEP).map(|n| n * STEP).filter(|at| at % PAGE != 0);
         let mut places = Vec::new();
@@ -277,13 +279,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Changes a place of its own, or does something to its page, and looks.
+    /// Changes one of its slots, or does something to the slot's page, and reads the slot.
     fn place(&mut self, way: Way) -> Result<(), String> {
         let chosen = self.below(self.places.len());
         let mut place = self.places[chosen];
         let value = (self.number as u64) << 56 | self.next;
         self.next += 1;
-        // A hole is no larger number.
+        // A punch would not be a larger number.
         let way = if place.counts && matches!(way, Way::Punch | Way::Zero) { Way::Write } else { way };
         self.met(place.at / PAGE, way);
         let (at, descriptor) = (place.at as i64, self.file.as_raw_fd());
@@ -336,7 +338,7 @@ impl<'a> Worker<'a> {
         self.look(&place)
     }
 
-    /// Looks at a place of its own, both ways, in either order.
+    /// Reads one of its slots both ways, in either order.
     fn look(&mut self, place: &Place) -> Result<(), String> {
         for loads in if self.below(2) == 0 { [true, false] } else { [false, true] } {
             let (how, is) = if loads { ("loaded", self.load(place.at)) } else { ("read", self.read(place.at)?) };
@@ -345,7 +347,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Looks at a place that another thread counts up: it never goes back, whichever way.
+    /// Reads a slot that another thread counts up, in either way: it never goes back.
     fn look_at_another(&mut self) -> Result<(), String> {
         if self.seen.is_empty() {
             return Ok(());
@@ -368,7 +370,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Changes what lies behind everybody's places, in whose last page it begins.
+    /// Changes the tail, which begins in the last shared page.
     fn cut(&mut self, way: Way) -> Result<(), String> {
         self.met(PAGES - 1, way);
         let room = MAPPED - PAGE - TAIL;
@@ -412,7 +414,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Stores behind the end of the file, in its last page: that is nobody's, and never to be seen again.
+    /// Stores behind the end of the file, in its last page. These bytes belong to nobody, and must never become
+    /// visible.
     fn leave_something_behind(&mut self) {
         let end = TAIL + self.tail.len();
         if !end.is_multiple_of(PAGE) {
@@ -483,7 +486,7 @@ fn open(path: &Path, flags: i32) -> Result<File, String> {
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// All of `bytes` at `at`; -1: at the descriptor's own place.
+/// Writes all of `bytes` at `at`; -1 means the descriptor's position.
 fn write(file: &File, bytes: &[u8], at: i64, flags: i32) -> Result<(), String> {
     let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: an open descriptor, and bytes that outlive the call.

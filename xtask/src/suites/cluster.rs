@@ -1,4 +1,4 @@
-//! A cluster with two mounts or more, whose processes can be stopped, and its servers killed and brought back.
+//! A cluster with at least two mounts. Its processes can be stopped, and its servers killed and restarted.
 
 use std::{
     cell::Cell,
@@ -13,23 +13,23 @@ use crate::figures::{
     process::{Pids, output},
 };
 
-/// How a cluster is built.
+/// The shape of a cluster.
 pub struct Shape<'a> {
-    /// OSTs.
+    /// Number of OSTs.
     pub osts: u32,
-    /// Bytes of each, as `forebay up` reads them.
+    /// Size of an OST, in the syntax of `forebay up`.
     pub ost_size: &'static str,
-    /// Bytes of the MDT.
+    /// Size of the MDT.
     pub mdt_size: &'static str,
-    /// A process for each target.
+    /// Run one process per target.
     pub separate: bool,
-    /// Mounts: two or more.
+    /// Number of mounts: two or more.
     pub mounts: u32,
     /// Options of all mounts.
     pub options: Option<&'a str>,
 }
 
-/// One MDT, some OSTs, mounts. Dropping it takes it down.
+/// One MDT, some OSTs, and mounts. Dropping it takes the cluster down.
 pub struct Cluster<'a> {
     /// The program.
     pub forebay: &'a Forebay,
@@ -38,14 +38,14 @@ pub struct Cluster<'a> {
     pub first: PathBuf,
     /// The second.
     pub second: PathBuf,
-    /// Those after it.
+    /// The further mounts.
     others: Vec<PathBuf>,
-    /// Something is wrong on its disks, which are left for a look.
+    /// True if something is wrong on its disks; then they are left for inspection.
     is_kept: Cell<bool>,
 }
 
 impl<'a> Cluster<'a> {
-    /// Formats, starts, mounts.
+    /// Formats the targets, starts the servers, and mounts.
     pub fn make(forebay: &'a Forebay, dir: &Path, shape: &Shape<'_>) -> Outcome<Self> {
         fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -85,26 +85,26 @@ impl<'a> Cluster<'a> {
         [&self.first, &self.second].into_iter().chain(&self.others).map(PathBuf::as_path).collect()
     }
 
-    /// Its servers, for a thread of their own.
+    /// The processes of its servers, for use by another thread.
     pub fn servers(&self) -> Servers {
         Servers { forebay: self.forebay.clone(), dir: self.dir.clone() }
     }
 
-    /// Kills every server with SIGKILL and brings it back.
+    /// Kills every server with SIGKILL and restarts it.
     pub fn kill_servers(&self) -> Outcome {
         let servers = self.servers();
         servers.kill(&servers.pids()?)?;
         servers.bring_back()
     }
 
-    /// A directory, made through the first mount, whose files are striped over so many OSTs (-1: all) in small stripes.
+    /// Makes a directory through the first mount. Its files are striped over this many OSTs (-1: all) in small stripes.
     pub fn striped_dir(&self, name: &str, stripes: &str) -> Outcome {
         let dir = self.first.join(name);
         fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         output(self.forebay.command(&["setstripe", "-c", stripes, "-S", "64KiB"]).arg(&dir)).map(drop)
     }
 
-    /// The option of `forebay` that was run last with all targets stopped: their disks hold what they should.
+    /// Stops everything and runs fsck, which must find the disks as they should be.
     pub fn check(&self) -> Outcome {
         for mount in &self.mounts()[1..] {
             output(self.forebay.command(&["umount"]).arg(mount))?;
@@ -130,31 +130,31 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Those that run.
+    /// The pids of running servers.
     pub fn pids(&self) -> Outcome<Vec<u32>> {
         let pids = Pids::of("serve", &self.dir).0;
         if pids.is_empty() { Err("the servers' processes are not found".into()) } else { Ok(pids) }
     }
 
-    /// Those of mounts.
+    /// The pids of mounts.
     pub fn mount_pids(&self) -> Outcome<Vec<u32>> {
         let pids = Pids::of("mount", &self.dir).0;
         if pids.is_empty() { Err("the mounts' processes are not found".into()) } else { Ok(pids) }
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&self, pids: &[u32]) -> Outcome {
         signal(libc::SIGKILL, pids)
     }
 
-    /// SIGSTOP, and after a time SIGCONT.
+    /// Sends SIGSTOP, and SIGCONT after a while.
     pub fn stop(&self, pids: &[u32], time: Duration) -> Outcome {
         let stopped = signal(libc::SIGSTOP, pids);
         std::thread::sleep(time);
         stopped.and(signal(libc::SIGCONT, pids))
     }
 
-    /// Starts those that do not run.
+    /// Starts the servers that do not run.
     pub fn bring_back(&self) -> Outcome {
         output(&mut self.forebay.command(&["up", &text(&self.dir)])).map(drop)
     }
@@ -172,8 +172,8 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// Sends it from here: a program that is started to do it closes the files that are open here, and for those on a mount that is
-/// stopped exec(2) waits until it goes on.
+/// Sends a signal from this process. A child process would close the files that are open here. For files on a stopped
+/// mount, exec(2) then waits until the mount continues.
 fn signal(signal: i32, pids: &[u32]) -> Outcome {
     pids.iter().try_for_each(|pid| {
         // SAFETY: no memory is passed.

@@ -1,4 +1,4 @@
-//! `fsx`: random operations on one file, each read compared with what was written.
+//! `fsx`: random operations on one file. Each read is compared with what was written.
 
 use std::{
     fs,
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::figures::Outcome;
 
-/// Weights of everything that reads and writes without a mapping. No operation is of 0 bytes: fsx takes the EINVAL that any
-/// file system has for a posix_fallocate of none for a failure. Few are reads of a mapping: fsx 0.3.2 keeps each of those
-/// mapped until it ends, so that the kernel has ever more to do for each write and truncate, and refuses the 65,531st; a
-/// write through a mapping reads there too.
+/// Weights of everything that reads and writes without a mapping. No operation has 0 bytes: fsx counts the EINVAL that
+/// any file system returns for an empty posix_fallocate as a failure. Few operations read through a mapping. fsx 0.3.2
+/// keeps each of those mapped until it ends, so the kernel has more and more work for each write and truncate, and
+/// refuses the 65,531st. A write through a mapping reads there too.
 const PLAIN: &str = r#"
 flen = 1048576
 [opsize]
@@ -40,12 +40,12 @@ posix_fadvise = 0.2
 copy_file_range = 2
 "#;
 
-/// One mount, reads and writes.
+/// One mount, with reads and writes.
 pub fn one_mount(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     seeds(cluster, plan, "fsx", 1, false, false)
 }
 
-/// Two mounts in turns: the file is closed and opened through the other again and again.
+/// Two mounts in turns: the file is closed and opened through the other mount again and again.
 pub fn two_mounts(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     seeds(cluster, plan, "fsx-two", 10, false, true)
 }

@@ -1,7 +1,7 @@
-//! `xtask suites`: other people's test suites and real programs, on mounts of a cluster of this machine.
+//! `xtask suites`: other projects' test suites and real programs, on mounts of a local cluster.
 //!
-//! Needs root, /dev/fuse, a registry for `cargo install` the first time, and about 12 GB under --dir. With --quick a program
-//! that is not installed is named and passed over; else all have to be there, and to pass.
+//! Needs root, /dev/fuse, a registry for `cargo install` the first time, and about 12 GB under --dir. With --quick a
+//! program that is not installed is listed and skipped; otherwise all must be installed and pass.
 
 pub mod cluster;
 mod fsx;
@@ -64,7 +64,7 @@ impl Plan {
     }
 }
 
-/// Runs the suites; an error names those that failed.
+/// Runs the suites. An error names those that failed.
 pub fn run(plan: &Plan) -> Outcome {
     if plan.wants("programs") {
         programs::all_there(plan)?;

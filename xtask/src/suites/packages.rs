@@ -1,4 +1,4 @@
-//! A database, a hierarchical data format, and load generators that check what they read: each as Debian packages it.
+//! A database, a hierarchical data format, and load generators that verify what they read, as packaged by Debian.
 
 use std::{
     path::Path,
@@ -9,8 +9,8 @@ use std::{
 use super::{Plan, cluster::Cluster, programs::sh};
 use crate::figures::Outcome;
 
-/// PostgreSQL: transactions while every server is killed, a stop without a checkpoint, recovery; the sums agree and every
-/// page's checksum too.
+/// PostgreSQL: transactions while every server is killed, a stop without a checkpoint, and recovery. The sums match,
+/// and so does every page's checksum.
 pub fn postgres(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let bin = sh(Path::new("/"), "ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1")?;
     let bin = bin.trim();
@@ -59,7 +59,8 @@ pub fn postgres(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     Ok(format!("PostgreSQL, {seconds} s: {rate}"))
 }
 
-/// h5py with its file locking on: a second writer, on the other mount, is refused; a reader there sees what was closed.
+/// h5py with its file locking on: a second writer on the other mount is denied, and a reader there sees what was
+/// closed.
 pub fn hdf5(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<String> {
     let python = "/usr/bin/python3";
     let script = r#"
@@ -94,7 +95,7 @@ with h5py.File(first, "r") as f:
     Ok("h5py, locking on".into())
 }
 
-/// fio: random writes of many sizes, verified; through the page cache's calls and past it.
+/// fio: random writes of many sizes, verified, through the page cache and past it.
 pub fn fio(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let megabytes = if plan.quick { 32 } else { 512 };
     let common = format!("--size={megabytes}m --verify=crc32c --verify_fatal=1 --group_reporting --directory=.");
@@ -111,7 +112,7 @@ pub fn fio(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
 
 const QUICK_DBENCH_SECONDS: u32 = 10;
 
-/// dbench with four clients: what office programs ask a file server for. It ends at the first answer it does not expect.
+/// dbench with four clients: the requests of office programs to a file server. It ends at the first unexpected answer.
 pub fn dbench(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let seconds = if plan.quick { QUICK_DBENCH_SECONDS } else { 60 };
     let run = |mnt: &Path, seconds: u32| {
@@ -125,7 +126,7 @@ pub fn dbench(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     Ok(format!("dbench 4, {seconds} s: {rate}"))
 }
 
-/// stress-ng's stressors of file systems. Its exit code tells of stressors that it passed over too: its log is read.
+/// stress-ng's file system stressors. Its exit code does not distinguish skipped stressors, so its log is read.
 pub fn stress(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let seconds = if plan.quick { 1 } else { 10 };
     let run = |mnt: &Path, seconds: u32| {
@@ -143,7 +144,7 @@ pub fn stress(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     Ok(format!("stress-ng's file system class, {seconds} s each; it passed over: {words}"))
 }
 
-/// The stressors that a log of stress-ng says it passed over. Errors: what it says went wrong.
+/// The stressors that stress-ng's log reports as skipped. Errors: the failures in the log.
 fn stressed(log: &str) -> Outcome<Vec<String>> {
     let is_bad = |line: &&str| ["fail:", "error:", "unsuccessful run"].iter().any(|word| line.contains(word));
     let bad: Vec<&str> = log.lines().filter(is_bad).collect();

@@ -1,5 +1,5 @@
-//! `pjdfstest` as root: every feature that applies; then, by themselves, the tests that remount. (One of the others leaves a
-//! file open, and what is open for writing keeps a file system from becoming read-only.)
+//! `pjdfstest` as root: first every feature that applies, then the tests that remount, separately. One of the former
+//! leaves a file open, and a file open for writing prevents a read-only remount.
 
 use std::{fs, path::Path, process::Command};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::figures::{Outcome, process::output};
 
-/// Features of the suite that Linux has; the rest are BSD's.
+/// Features of the suite that Linux has; the others are BSD's.
 const CONFIGURATION: &str = r#"
 [features]
 posix_fallocate = {}
@@ -25,10 +25,10 @@ allow_remount = REMOUNT
 entries = [["nobody", "GROUP"], ["daemon", "daemon"]]
 "#;
 
-/// What mount(8) asks to remount whatever has a type that begins with `fuse`, where it is installed.
+/// The helper that mount(8) uses to remount any type that begins with `fuse`, if it is installed.
 const FUSE_HELPER: &str = "/sbin/mount.fuse";
 
-/// Runs it.
+/// Runs the suite.
 pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let program = tool(PJDFSTEST)?;
     let group = output(Command::new("id").args(["-gn", "nobody"]))?;
@@ -40,7 +40,7 @@ pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
         fs::create_dir_all(&other)
     };
     write().map_err(|error: std::io::Error| format!("cannot prepare: {error}"))?;
-    // Another file system, for what must not cross from one to the other.
+    // Another file system, for operations that must not cross file systems.
     output(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&other))?;
     let mut summaries = Vec::new();
     let mut result = Ok(());
@@ -58,8 +58,8 @@ pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     result.map(|()| summaries.join("; "))
 }
 
-/// `program`, for which mount(8) remounts. Where FUSE's own helper is installed that would look for `forebay` in the system's
-/// directories: ours takes its place, in a namespace of mounts of the program's own.
+/// Runs `program` so that mount(8) can remount. FUSE's own helper, if installed, would look for `forebay` in the
+/// system's directories. Ours replaces it in the program's own mount namespace.
 fn remounting(program: &Path, cluster: &Cluster<'_>) -> Command {
     if !Path::new(FUSE_HELPER).exists() {
         return Command::new(program);
@@ -70,7 +70,7 @@ fn remounting(program: &Path, cluster: &Cluster<'_>) -> Command {
     command
 }
 
-/// Runs the suite; its summary, if nothing failed.
+/// Runs the suite, and returns its summary if nothing failed.
 fn judge(suite: &mut Command) -> Outcome<String> {
     let said = suite.output().map_err(|error| format!("pjdfstest: {error}"))?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! Real programs, before and after every server was killed and brought back.
+//! Real programs, before and after every server was killed and restarted.
 
 use std::{
     fs,
@@ -9,15 +9,15 @@ use std::{
 use super::{Plan, cluster::Cluster, packages};
 use crate::figures::{Outcome, forebay::root, process::output};
 
-/// Files of the toolchain's documentation that are copied with --quick.
+/// Files of the toolchain's documentation that --quick copies.
 const QUICK_TREE: &str = "std/collections";
 
-/// One of the programs.
+/// A program to run.
 struct Program {
     name: &'static str,
-    /// The Debian package that has it.
+    /// The Debian package that contains it.
     package: &'static str,
-    /// Commands of the shell that succeed where it is installed.
+    /// Shell commands that succeed if it is installed.
     there: &'static str,
     run: fn(&Cluster<'_>, &Plan) -> Outcome<String>,
 }
@@ -49,7 +49,7 @@ impl Program {
     }
 }
 
-/// Every program is there, and what they work on; asked before hours are spent. With --quick they are passed over.
+/// Checks before hours of work that every program and its input is installed. With --quick a missing one is skipped.
 pub fn all_there(plan: &Plan) -> Outcome {
     if plan.quick {
         return Ok(());
@@ -85,18 +85,18 @@ pub fn run(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     Ok(done.join("; "))
 }
 
-/// A shell's words, in `dir`; any that fails ends them.
+/// Runs shell commands in `dir`; the first failure ends them.
 pub fn sh(dir: &Path, words: &str) -> Outcome<String> {
     output(Command::new("sh").args(["-euc", words]).current_dir(dir))
 }
 
-/// The documentation of the toolchain, if it is installed.
+/// The toolchain's documentation, if it is installed.
 fn documentation() -> Outcome<PathBuf> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     Ok(Path::new(sysroot.trim()).join("share/doc/rust/html"))
 }
 
-/// A tree copied with cp, tar and rsync is the same as its origin, before and after the servers died.
+/// Copies a tree with cp, tar and rsync: it is the same as the original, before and after the servers were killed.
 fn trees(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let docs = documentation()?;
     let docs = if plan.quick { docs.join(QUICK_TREE) } else { docs };
@@ -131,7 +131,7 @@ fn trees(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     Ok(format!("{} of {} names", copies.join(", "), files.trim()))
 }
 
-/// Clone, collect garbage, verify; and once more after the servers died.
+/// Clones, collects garbage and verifies, and once more after the servers were killed.
 fn git(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<String> {
     if !root().join(".git").exists() {
         return Ok("git NOT RUN, as the project is not a clone".into());
@@ -156,14 +156,14 @@ fn git(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<String> {
     Ok("git clone, gc, fsck".into())
 }
 
-/// Two processes write one database, with a rollback journal and with a write-ahead log.
+/// Two processes write to one database, with a rollback journal and with a write-ahead log.
 fn sqlite(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     let rounds = if plan.quick { 50 } else { 300 };
     for (mode, other) in [("delete", &cluster.second), ("wal", &cluster.first)] {
         let db = format!("{mode}.db");
         let make = format!("sqlite3 {db} 'pragma journal_mode={mode}; create table t(who, n integer);' > /dev/null");
         sh(&cluster.first, &make)?;
-        // A write-ahead log needs the shared memory of one machine: there both are on one mount.
+        // A write-ahead log needs shared memory on one machine, so both processes use one mount.
         let writer = |who: &str| {
             format!(
                 "for n in $(seq {rounds}); do sqlite3 -cmd '.timeout 60000' {db} \
@@ -191,7 +191,7 @@ fn sqlite(cluster: &Cluster<'_>, plan: &Plan) -> Outcome<String> {
     Ok(format!("SQLite with two writers of {rounds} transactions"))
 }
 
-/// A small C project is configured, built twice (the second time there is nothing to do), and tests itself.
+/// A small C project is configured and built twice (the second time there is nothing to do), and runs its tests.
 fn c_project(cluster: &Cluster<'_>, _plan: &Plan) -> Outcome<String> {
     let dir = cluster.first.join("project");
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;

@@ -1,11 +1,11 @@
-//! `xtask` as a user runs it. Needs root and /dev/fuse; says so and does nothing where they are not.
+//! Runs `xtask` like a user. This needs root and /dev/fuse; without them it prints a message and does nothing.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-/// Runs `xtask ARGS --dir DIR`, `dir` being a new directory's name in `place`; it has to succeed.
+/// Runs `xtask ARGS --dir DIR` and requires success. `dir` is the name of a new directory in `place`.
 pub fn run(args: &[&str], place: PathBuf, dir: &str) {
     // SAFETY: asks for a number.
     let can_mount = unsafe { libc::geteuid() } == 0 && Path::new("/dev/fuse").exists();
@@ -16,7 +16,7 @@ pub fn run(args: &[&str], place: PathBuf, dir: &str) {
     let dir = place.join(format!("{dir}-{}", std::process::id()));
     let mut run = Command::new(xtask);
     run.args(args).arg("--dir").arg(&dir);
-    // The test command builds the program too; where only this test is run, it is built now.
+    // The test command builds the program too. If only this test is run, xtask builds it now.
     let forebay = xtask.with_file_name("forebay");
     if forebay.exists() {
         run.arg("--program").arg(forebay);

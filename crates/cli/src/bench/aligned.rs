@@ -7,11 +7,11 @@ pub struct AlignedBuffer {
     length: usize,
 }
 
-/// What O_DIRECT wants of memory, offsets and lengths.
+/// The alignment that O_DIRECT needs of memory, offsets and lengths.
 pub const ALIGNMENT: usize = 4096;
 
 impl AlignedBuffer {
-    /// `length` bytes, touched, so that no measurement pays for page faults.
+    /// `length` bytes, already touched, so that no measurement includes page faults.
     pub fn new(length: usize) -> Self {
         let memory = vec![1; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);
@@ -24,7 +24,7 @@ impl AlignedBuffer {
         &self.memory[self.start..self.start + self.length]
     }
 
-    /// The bytes, to be changed.
+    /// The bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }

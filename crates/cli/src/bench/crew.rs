@@ -21,32 +21,32 @@ use crate::{
 /// Least time between two reports of progress.
 const PROGRESS_NS: u64 = 100_000_000;
 
-/// What the processes of a crew do.
+/// The work of a crew's processes.
 pub trait Work: Sized {
-    /// The hidden command that is one process.
+    /// The hidden command that runs one process.
     const COMMAND: &'static str;
-    /// What a process needs to know for the whole run.
+    /// The configuration of a process for the whole run.
     type Config: Serialize + DeserializeOwned;
     /// One phase of one process.
     type Order: Serialize + DeserializeOwned;
     /// What a process measured in a phase.
     type Result: Serialize + DeserializeOwned + Clone;
 
-    /// Before the first phase.
+    /// Runs before the first phase.
     fn new(config: Self::Config) -> CliResult<Self>;
-    /// One phase, from `go` on.
+    /// Runs one phase, from `go` on.
     fn phase(&mut self, order: Self::Order, progress: &mut Progress) -> CliResult<Self::Result>;
     /// How much was done, in the unit of the progress.
     fn done(result: &Self::Result) -> u64;
 }
 
-/// Tells the crew now and then how much of a phase is done.
+/// Reports to the crew at intervals how much of a phase is done.
 pub struct Progress {
     reported_ns: u64,
 }
 
 impl Progress {
-    /// `done` so far; `now_ns` as the worker has just read it.
+    /// Reports `done` so far; `now_ns` is the time that the worker has just read.
     pub fn report(&mut self, now_ns: u64, done: u64) -> CliResult {
         if now_ns < self.reported_ns + PROGRESS_NS {
             return Ok(());
@@ -56,7 +56,7 @@ impl Progress {
     }
 }
 
-/// What a process says.
+/// A message from a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Reply<R> {
     /// The order is understood; waiting for `go`.
@@ -69,7 +69,7 @@ enum Reply<R> {
     Failed(String),
 }
 
-/// Is one process: serves the crew until its end of the pipe closes.
+/// Runs as one process: serves the crew until the crew closes the pipe.
 pub fn serve<W: Work>() -> CliResult {
     let mut orders = std::io::stdin().lines();
     let mut next = || match orders.next() {
@@ -142,7 +142,7 @@ impl<W: Work<Result: Send + 'static>> Crew<W> {
         Ok(crew)
     }
 
-    /// Runs one phase, all processes beginning together; `on_progress` hears what all have done so far.
+    /// Runs one phase, which all processes begin together. `on_progress` receives the total done so far.
     pub fn phase(&mut self, orders: &[W::Order], mut on_progress: impl FnMut(u64)) -> CliResult<Vec<W::Result>> {
         assert_eq!(orders.len(), self.members.len(), "one order per process");
         for (rank, order) in orders.iter().enumerate() {
@@ -197,7 +197,7 @@ impl<W: Work<Result: Send + 'static>> Crew<W> {
 impl<W: Work> Drop for Crew<W> {
     fn drop(&mut self) {
         for member in &mut self.members {
-            // A process that has ended already is what we want.
+            // Errors mean that the process has already ended, as intended.
             let _ = member.child.kill();
             let _ = member.child.wait();
         }
@@ -211,7 +211,7 @@ fn forward_replies<R: DeserializeOwned>(rank: usize, stdout: ChildStdout, sender
             return;
         }
     }
-    // Nobody listens any more when the crew has been dropped.
+    // If the crew has been dropped, nothing receives this.
     let _ = sender.send((rank, Err(CliError::failed(format!("bench process {rank} ended unexpectedly")))));
 }
 

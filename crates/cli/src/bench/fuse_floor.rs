@@ -1,7 +1,8 @@
-//! `forebay bench fuse-floor`: names through the kernel and our FUSE layer, with nothing behind it.
+//! `forebay bench fuse-floor`: directory operations through the kernel and our FUSE layer, without any server behind
+//! them.
 //!
-//! Tasks with a directory each make files, look at each, remove each: what no file system behind the same layer can beat.
-//! Or it stays mounted, for any other program to be measured on it.
+//! Tasks with a directory each create files, stat each and remove each. No file system behind the same layer can be
+//! faster. Alternatively the empty file system stays mounted, so that another program can be measured on it.
 
 use std::{
     fs::OpenOptions,
@@ -22,7 +23,7 @@ use crate::{
     posix,
 };
 
-/// What each task does, in this order.
+/// The phases of each task, in this order.
 const PHASES: [&str; 3] = ["create", "stat", "remove"];
 
 /// What to measure.
@@ -78,7 +79,7 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
         let (done, result) = oneshot::channel();
         let (tasks, files, repetitions, at) = (args.tasks, args.files, args.repetitions, point.clone());
         let hold = args.hold;
-        // The programs: the shard serves them meanwhile.
+        // The programs run in another thread, while the shard serves them.
         let programs = thread::spawn(move || {
             drop(done.send(if hold { wait_for_the_end(&at) } else { measure(&at, tasks, files, repetitions) }));
         });
@@ -105,7 +106,7 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
     Ok(())
 }
 
-/// What others do at the mount is theirs to measure.
+/// Waits for the stop signal: other programs measure themselves.
 fn wait_for_the_end(point: &Path) -> CliResult<Vec<Row>> {
     println!("mounted at {}; SIGTERM or Ctrl-C ends it", point.display());
     posix::wait_for_stop_signal();
@@ -128,7 +129,7 @@ fn measure(point: &Path, tasks: u32, files: u32, repetitions: u32) -> CliResult<
     Ok(rows)
 }
 
-/// All tasks together; from the first beginning to the last end.
+/// Runs all tasks together; the time is from the first begin to the last end.
 fn one_phase(dirs: &[PathBuf], files: u32, phase: &str) -> CliResult<f64> {
     let barrier = Barrier::new(dirs.len());
     let work = |dir: &Path| -> CliResult<(u64, u64)> {

@@ -1,16 +1,16 @@
-//! The line through two points: what a request costs without bytes, and each of its bytes. Pure.
+//! The line through two points: the cost of a request without bytes, and of each byte. Pure.
 
 /// CPU time of requests of any length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// Microseconds of one without bytes.
+    /// Microseconds of a request without bytes.
     pub us: f64,
     /// Nanoseconds of each byte.
     pub byte_ns: f64,
 }
 
 impl Line {
-    /// Through two measurements, the shorter request first: its bytes, and microseconds. Nothing costs less than nothing.
+    /// The line through two measurements, the shorter request first: bytes and microseconds. Negative costs become 0.
     pub fn through((less, less_us): (u64, f64), (more, more_us): (u64, f64)) -> Self {
         let byte_ns = ((more_us - less_us) * 1e3 / (more - less) as f64).max(0.0);
         Self { us: (less_us - byte_ns * less as f64 / 1e3).max(0.0), byte_ns }

@@ -1,7 +1,7 @@
-//! `forebay bench`: workloads on the machine in hand.
+//! `forebay bench`: workloads on this machine.
 //!
-//! These play the user's program, so they use plain files, threads and clocks: exempt from the rule that only `env`
-//! touches the world.
+//! Benchmarks act as user programs, so they use plain files, threads and clocks. They are exempt from the rule that
+//! only `env` accesses the outside world.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod aligned;

@@ -1,4 +1,4 @@
-//! What a benchmark prints: a table for people, the command line contract's shape for programs.
+//! The output of a benchmark: a table for people, or JSON in the documented form for programs.
 //!
 //! Invariant: every row carries n, minimum, quartiles, maximum and mean of its repetitions.
 
@@ -11,7 +11,7 @@ use crate::summary::Summary;
 pub struct Sample {
     /// In the row's unit.
     pub value: f64,
-    /// What else was measured, in the order of the table's columns.
+    /// The other measured values, in the order of the table's columns.
     pub details: Vec<(&'static str, f64)>,
 }
 
@@ -20,7 +20,7 @@ pub struct Sample {
 pub struct Row {
     /// `write`, `read`, ...
     pub phase: String,
-    /// What tells this row from others of the same phase (`target`, ...).
+    /// Labels that distinguish this row from others of the same phase (`target`, ...).
     pub labels: Vec<(&'static str, Value)>,
     /// Unit of the values.
     pub unit: &'static str,
@@ -33,7 +33,7 @@ pub struct Row {
 pub struct Report {
     /// Its name.
     pub bench: &'static str,
-    /// What was run, in one sentence.
+    /// The run in one sentence.
     pub headline: String,
     /// The parameters, for programs.
     pub parameters: Value,
@@ -70,7 +70,7 @@ impl Report {
 
 const SUMMARY_HEADS: [&str; 9] = ["phase", "n", "min", "q1", "median", "q3", "max", "mean", ""];
 
-/// What is measured in any of the rows: a column each.
+/// The measured details of all rows: a column each.
 fn details(rows: &[Row]) -> Vec<&'static str> {
     let mut names = Vec::new();
     for (name, _) in rows.iter().flat_map(|row| &row.samples).flat_map(|sample| &sample.details) {
@@ -82,7 +82,7 @@ fn details(rows: &[Row]) -> Vec<&'static str> {
 }
 
 fn detail_heads(rows: &[Row], details: &[&str]) -> Vec<String> {
-    // Rows of other units show theirs in the summary below.
+    // Rows of other units show their unit in the summary below.
     let unit = rows.first().map_or("", |row| row.unit);
     let named = details.iter().map(|name| name.replace('_', " "));
     ["phase".into(), "rep".into(), unit.to_owned()].into_iter().chain(named).collect()

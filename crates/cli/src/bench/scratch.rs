@@ -1,4 +1,4 @@
-//! Directories that a benchmark makes for itself in the one it was given.
+//! Directories that a benchmark creates for itself within the given one.
 
 use std::{
     io::ErrorKind,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::error::{CliError, CliResult};
 
-/// Makes `dir`/`name`, which no other run may be using.
+/// Makes `dir`/`name`. It fails if another run uses that.
 pub fn make(dir: &Path, name: &str) -> CliResult<PathBuf> {
     let scratch = dir.join(name);
     std::fs::create_dir(&scratch).map_err(|error| {

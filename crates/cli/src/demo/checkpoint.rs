@@ -1,4 +1,4 @@
-//! A checkpoint: processes that write a file each, all bytes stamped, and read them back later.
+//! A checkpoint: processes write one file each, with all bytes stamped, and read them back later.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::{
     units::MIB,
 };
 
-/// Bytes of one write, as codes that checkpoint well do.
+/// Bytes of one write, as in applications that write checkpoints efficiently.
 pub const TRANSFER_BYTES: u64 = 1 << 20;
 
 /// Processes and sizes of a checkpoint.
@@ -31,7 +31,7 @@ impl Size {
     }
 }
 
-/// What a phase took, as the processes saw it.
+/// Rate and longest call of a phase, as its processes measured it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// From the first open to the last close.
@@ -41,7 +41,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of `bytes` in `seconds`.
+    /// The pace of `bytes` in `seconds`.
     pub fn new(bytes: u64, seconds: f64, longest_call_s: f64) -> Self {
         Self { mib_per_s: bytes as f64 / MIB / seconds.max(1e-9), longest_call_s }
     }
@@ -55,14 +55,14 @@ impl Pace {
     }
 }
 
-/// A checkpoint in the directory `dir` of a volume; `number` is part of its stamps and of its files' names.
+/// A checkpoint in a directory of a volume; `number` is part of its stamps and of its files' names.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// How much.
+    /// Its size.
     pub size: Size,
-    /// Where.
+    /// Its directory.
     pub dir: String,
-    /// Which.
+    /// Its number.
     pub number: u32,
 }
 
@@ -72,7 +72,7 @@ impl Checkpoint {
         (0..self.size.processes).map(|rank| self.shape().file_name(&self.base(), rank)).collect()
     }
 
-    /// Who writes what.
+    /// Which process writes which bytes.
     pub fn shape(&self) -> Shape {
         Shape {
             tasks: self.size.processes,
@@ -89,15 +89,15 @@ impl Checkpoint {
     }
 }
 
-/// Writes it below the directory `root`, by real processes.
+/// Writes the checkpoint below the directory `root`, with real processes.
 pub fn write_files(checkpoint: &Checkpoint, root: &Path, on_progress: &mut dyn FnMut(u64)) -> CliResult<Pace> {
     // Each writes its own file.
     phase(checkpoint, root, Action::Write, 0, on_progress)
 }
 
-/// Reads it below the directory `root`, by real processes, checking every byte.
+/// Reads the checkpoint below the directory `root`, with real processes, and checks every byte.
 pub fn verify_files(checkpoint: &Checkpoint, root: &Path, on_progress: &mut dyn FnMut(u64)) -> CliResult<Pace> {
-    // Each reads its neighbour's file: nothing that it may still have in a cache of its own.
+    // Each reads its neighbour's file, which is not in a cache of its own.
     phase(checkpoint, root, Action::Check, 1, on_progress)
 }
 

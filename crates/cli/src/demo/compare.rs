@@ -1,4 +1,4 @@
-//! Compares a tree with its original: every name, mode, size, time, link target and byte.
+//! Compares a tree with its original: names, modes, sizes, times, link targets and bytes.
 
 use std::{
     collections::BTreeSet,
@@ -18,10 +18,10 @@ use crate::{
     posix,
 };
 
-/// Compares `tree` with what lies at `at`: every name (also: none more), mode, size, time, link target and byte.
+/// Compares `tree` with the tree at `at`: every name (and no additional one), mode, size, time, link target and byte.
 pub fn compare(tree: &Tree, at: &Path, pulse: &Pulse) -> CliResult {
     let shares = shares(tree);
-    // Names first: a file too many shows in its directory's times too.
+    // Names first: an additional file also changes the times of its directory.
     each(&shares, || (), |(), share| share.all.iter().try_for_each(|all| compare_names(at, share.dir, all)))?;
     let begin = || [vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]];
     each(&shares, begin, |buffers, share| compare_share(tree, at, share, pulse, buffers))
@@ -52,7 +52,7 @@ fn compare_share(tree: &Tree, at: &Path, share: &Share<'_>, pulse: &Pulse, buffe
     Ok(())
 }
 
-/// The names in one directory are those that are to be there.
+/// Checks that one directory has exactly the wanted names.
 fn compare_names(at: &Path, dir: &Path, wanted: &[&Entry]) -> CliResult {
     let path = at.join(dir);
     let list = || -> io::Result<BTreeSet<OsString>> {
@@ -73,12 +73,12 @@ fn look(at: &Path, entry: &Entry) -> CliResult<Option<Entry>> {
     }
 }
 
-/// Everything but bytes.
+/// Compares everything except bytes.
 fn compare_entry(at: &Path, wanted: &Entry, found: Option<&Entry>) -> CliResult {
     let shown = at.join(&wanted.path);
     let shown = shown.display();
     let Some(found) = found else { return Err(CliError::mismatch(format!("{shown} is missing"))) };
-    // A link's permissions mean nothing and differ between file systems.
+    // The permissions of symbolic links mean nothing and differ between file systems.
     let same_mode = matches!(wanted.kind, Kind::Link(_)) || found.mode == wanted.mode;
     if found.kind == wanted.kind && same_mode && found.mtime_ns == wanted.mtime_ns {
         return Ok(());
@@ -89,7 +89,7 @@ fn compare_entry(at: &Path, wanted: &Entry, found: Option<&Entry>) -> CliResult 
 fn compare_file(at: &Path, wanted: &Entry, originals: &Dir, copies: &Dir, buffers: &mut [Vec<u8>; 2]) -> CliResult {
     let name = wanted.path.file_name().unwrap_or_default();
     let Ok(mut copy) = copies.open_file(name) else {
-        // It is missing, or a link: that is said first.
+        // If the file is missing or a link, report that first.
         compare_entry(at, wanted, look(at, wanted)?.as_ref())?;
         return copies.open_file(name).map(drop).doing(|| format!("cannot open {}", at.join(&wanted.path).display()));
     };
@@ -104,7 +104,7 @@ fn compare_file(at: &Path, wanted: &Entry, originals: &Dir, copies: &Dir, buffer
     }
 }
 
-/// Of two files that are `length` bytes long.
+/// The offset of the first difference between two files of `length` bytes.
 fn first_difference(a: &mut File, b: &mut File, length: u64, buffers: &mut [Vec<u8>; 2]) -> io::Result<Option<u64>> {
     let [left, right] = buffers;
     let mut offset = 0;
@@ -153,7 +153,7 @@ mod tests {
         Dir::open(dir)?.set_times(name, ns)
     }
 
-    /// Copies as far as `go_on` says; returns what was copied.
+    /// Copies as long as `go_on` is true; returns what was copied.
     fn copy_of(tree: &Tree, to: &Path, go_on: bool) -> Tree {
         let copied = Mutex::new(vec![false; tree.entries.len()]);
         let mark = |number: usize, _| copied.lock().expect("no panic")[number] = true;

@@ -1,10 +1,10 @@
-//! The copier: a program of its own that copies a tree, as users' programs are.
+//! The copier: a separate program that copies a tree, as users' programs do.
 //!
-//! It has to be one. The demo starts servers again while a copier waits for them, and a process that has a file of the mount
-//! open may not get through exec(2) then: exec closes the descriptors, and close(2) waits in the kernel for a write of
-//! another thread to the same file, which waits for the server that exec is to start.
+//! It must be a separate process. The demo restarts servers while a copier waits for them. A process with an open file
+//! on the mount may then block in exec(2). exec closes the descriptors, and close(2) waits in the kernel for another
+//! thread's write to the same file. That write waits for the server that exec is to start.
 //!
-//! One line of JSON on its stdin says what to copy; at the end of its stdin it stops. It says on its stdout what it did.
+//! One line of JSON on its stdin says what to copy; it stops when its stdin ends. It reports on its stdout what it did.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -40,19 +40,19 @@ pub struct CopierArgs {}
 struct Task {
     root: PathBuf,
     bounds: Bounds,
-    /// Of its names: the tree must not change while the demo runs.
+    /// Checksum of the names: the tree must not change while the demo runs.
     names_sum: u64,
     to: PathBuf,
 }
 
-/// What a copier says.
+/// A message from a copier.
 #[derive(Debug, Serialize, Deserialize)]
 enum Said {
     /// An entry of the tree is copied.
     Copied { number: usize, ns: u64 },
-    /// All is done that was to be done.
+    /// The task is finished.
     Done,
-    /// It cannot go on.
+    /// The task failed.
     Failed(String),
 }
 
@@ -63,7 +63,7 @@ pub fn run(_args: &CopierArgs) -> CliResult {
     let task: Task = serde_json::from_str(&task).doing(|| "not a task of a copier".into())?;
     static STOPPED: AtomicBool = AtomicBool::new(false);
     thread::spawn(|| {
-        // Its end is all that matters.
+        // Only the end of stdin matters.
         let _ = io::stdin().read_to_end(&mut Vec::new());
         STOPPED.store(true, Ordering::Relaxed);
     });
@@ -99,7 +99,7 @@ fn names_sum(tree: &Tree) -> u64 {
     crc::crc64(&names.join(&0))
 }
 
-/// Has a copier copy `tree` to the new directory `to`; `go_on` is asked after each entry. Returns what was copied.
+/// Lets a copier copy `tree` to the new directory `to`. `go_on` is asked after each entry. Returns what was copied.
 pub fn have_copied(tree: &Tree, to: &Path, pulse: &Pulse, go_on: &(dyn Fn() -> bool + Sync)) -> CliResult<Tree> {
     let mut copier = Copier::start()?;
     let task = Task { root: tree.root.clone(), bounds: tree.bounds, names_sum: names_sum(tree), to: to.to_owned() };
@@ -145,7 +145,7 @@ impl Copier {
 
 impl Drop for Copier {
     fn drop(&mut self) {
-        // One that has ended already is what we want.
+        // Errors mean that the process has already ended, as intended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -18,11 +18,11 @@ use crate::{
     posix,
 };
 
-/// How the copiers go about it.
+/// Callbacks of a copy.
 pub struct Pace<'a> {
-    /// Hears the number of each entry that was copied, and the nanoseconds it took.
+    /// Receives the number of each copied entry, and the nanoseconds that it took.
     pub copied: &'a (dyn Fn(usize, u64) + Sync),
-    /// Asked before each file; at the first `false` the rest is left out.
+    /// Asked before each file; after the first `false` the rest is skipped.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -35,7 +35,7 @@ pub fn copy(tree: &Tree, to: &Path, pace: &Pace<'_>) -> CliResult {
     finish_dirs(&shares, to)
 }
 
-/// The directories, parents first. They are writable until everything is in them: mode and times come last.
+/// Makes the directories, parents first. They stay writable until they are filled; mode and times come last.
 fn make_dirs(tree: &Tree, to: &Path, pace: &Pace<'_>) -> CliResult {
     let mut parent: Option<(&Path, Dir)> = None;
     for (number, entry) in tree.entries.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Dir) {
@@ -97,7 +97,7 @@ fn copy_bytes(from: &mut File, to: &mut File, buffer: &mut [u8]) -> io::Result<(
     }
 }
 
-/// Modes and times of directories, children before parents.
+/// Sets modes and times of directories, children before parents.
 fn finish_dirs(shares: &[Share<'_>], to: &Path) -> CliResult {
     for share in shares.iter().rev() {
         let children = share.all.iter().flatten().filter(|entry| entry.kind == Kind::Dir);

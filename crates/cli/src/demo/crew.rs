@@ -1,4 +1,4 @@
-//! Workers that share a tree: each takes a few names of one directory at a time.
+//! Workers that share a tree: each takes a few entries of one directory at a time.
 
 use std::{
     collections::BTreeMap,
@@ -13,18 +13,18 @@ use std::{
 use super::tree::{Entry, Kind, Tree};
 use crate::error::CliResult;
 
-/// Programs that copy or compare side by side: more than there are processors, as each mostly waits.
+/// Threads that copy or compare in parallel: more than processors, because each mostly waits.
 pub const COPIERS: usize = 8;
-/// Names of a directory that a worker takes at a time.
+/// Entries of a directory that a worker takes at a time.
 const SHARE_NAMES: usize = 64;
 
-/// What a worker takes: the directory is opened once for all of it.
+/// The entries that a worker takes at a time. It opens their directory once.
 pub struct Share<'t> {
     /// Relative to the tree's root; empty for the root itself.
     pub dir: &'t Path,
-    /// Numbers of entries that are no directories, in order.
+    /// Numbers of entries that are not directories, in order.
     pub entries: Vec<usize>,
-    /// Set for one share of each directory: everything that is to be in it.
+    /// Set for one share of each directory: all entries that the directory must have.
     pub all: Option<Vec<&'t Entry>>,
 }
 
@@ -55,8 +55,8 @@ pub fn parent_of(entry: &Entry) -> &Path {
     entry.path.parent().unwrap_or(Path::new(""))
 }
 
-/// Has all `shares` done by [`COPIERS`] threads; stops early at the first error and returns it. Each thread has what
-/// `begin` makes to itself.
+/// Runs `work` on all `shares` with [`COPIERS`] threads. Stops early at the first error and returns it. `begin` makes
+/// the private state of each thread.
 pub fn each<W>(
     shares: &[Share<'_>],
     begin: impl Fn() -> W + Sync,
@@ -115,7 +115,7 @@ mod tests {
             Err(CliError::failed("no"))
         };
         assert!(each(&shares, || (), refuse).is_err());
-        // However the threads are scheduled: who has met an error takes no further share.
+        // Regardless of scheduling, a thread takes no further share after an error.
         assert!(shares.len() > COPIERS && done.load(Ordering::Relaxed) <= COPIERS);
     }
 

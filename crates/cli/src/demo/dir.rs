@@ -1,4 +1,4 @@
-//! A directory by its descriptor: names in it are used without a walk along the path, as `cp` and `tar` do.
+//! A directory by its descriptor: names in it are used without a path walk, as `cp` and `tar` do.
 
 use std::{
     ffi::{CString, OsStr},
@@ -13,11 +13,11 @@ use std::{
 
 use crate::posix;
 
-/// A directory, open to use names in it.
+/// An open directory, for operations on names in it.
 pub struct Dir(OwnedFd);
 
 impl Dir {
-    /// The directory `path`.
+    /// Opens the directory `path`.
     pub fn open(path: &Path) -> io::Result<Self> {
         opened(libc::AT_FDCWD, path.as_os_str(), libc::O_PATH | libc::O_DIRECTORY, 0).map(Self)
     }
@@ -46,7 +46,7 @@ impl Dir {
         posix::check(unsafe { libc::symlinkat(target.as_ptr(), self.fd(), name.as_ptr()) })
     }
 
-    /// Sets the permission bits of `name`, which is no symbolic link.
+    /// Sets the permission bits of `name`, which must not be a symbolic link.
     pub fn set_mode(&self, name: &OsStr, mode: u32) -> io::Result<()> {
         let name = c_string(name)?;
         // SAFETY: as above.
@@ -76,7 +76,7 @@ fn opened(dir: RawFd, name: &OsStr, flags: i32, mode: u32) -> io::Result<OwnedFd
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has just opened it, and nobody else knows it.
+    // SAFETY: the call has just opened the descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

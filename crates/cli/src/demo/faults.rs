@@ -1,7 +1,7 @@
-//! Servers killed while programs write, and brought back.
+//! Kills servers while programs write, and restarts them.
 //!
-//! The programs are the processes of a checkpoint and a copier of the tree; they are told nothing, and an error that
-//! reaches one of them fails the demo.
+//! The programs are the processes of a checkpoint and a copier of the tree. They are not informed of the kills, and any
+//! error that reaches one of them fails the demo.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -26,27 +26,27 @@ use crate::{
 
 /// How long a killed server stays away.
 const AWAY: Duration = Duration::from_millis(500);
-/// Longest wait for programs to get so far that the next server is killed.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Longest wait for the programs to reach the progress at which the next server is killed.
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a target may take to recover.
-const RECOVERY_PATIENCE: Duration = Duration::from_secs(120);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One kill.
 #[derive(Clone, Debug)]
 pub struct Kill {
-    /// Who was killed.
+    /// The target that was killed.
     pub target: TargetId,
-    /// How much of the checkpoint was written then, in percent.
+    /// Percentage of the checkpoint that was written at that time.
     pub at_percent: u64,
     /// From the kill until the target served again.
     pub away_s: f64,
-    /// What clients replayed, if the target tells.
+    /// Number of requests that clients replayed, if the target reports it.
     pub replayed: Option<u64>,
 }
 
-/// What happened under fire.
+/// The result of the phase with kills.
 #[derive(Clone, Debug)]
-pub struct UnderFire {
+pub struct KillPhase {
     /// The kills, in order.
     pub kills: Vec<Kill>,
     /// The checkpoint's pace, interruptions included.
@@ -57,8 +57,8 @@ pub struct UnderFire {
     pub longest_file_s: f64,
 }
 
-/// Writes `checkpoint` and copies `tree` to `to` while an OST and then the MDS are killed and brought back.
-pub fn run(site: &Site, volume: &dyn Volume, checkpoint: &Checkpoint, tree: &Tree, to: &str) -> CliResult<UnderFire> {
+/// Writes `checkpoint` and copies `tree` to `to` while an OST and then the MDS are killed and restarted.
+pub fn run(site: &Site, volume: &dyn Volume, checkpoint: &Checkpoint, tree: &Tree, to: &str) -> CliResult<KillPhase> {
     let bytes = checkpoint.size.total();
     let (written, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let ended = AtomicBool::new(false);
@@ -83,7 +83,7 @@ pub fn run(site: &Site, volume: &dyn Volume, checkpoint: &Checkpoint, tree: &Tre
         let kills = kills?;
         let longest_file_s = pulse.longest_ns.load(Ordering::Relaxed) as f64 / 1e9;
         let error = |what: &str, e: CliError| CliError::failed(format!("an error reached {what}: {e}"));
-        Ok(UnderFire {
+        Ok(KillPhase {
             kills,
             pace: pace.map_err(|e| error("the checkpoint", e))?,
             copied: copied.map_err(|e| error("a copier", e))?,
@@ -92,7 +92,7 @@ pub fn run(site: &Site, volume: &dyn Volume, checkpoint: &Checkpoint, tree: &Tre
     })
 }
 
-/// Looks at the programs' progress and strikes.
+/// Watches the programs' progress and kills servers.
 struct Watch<'a> {
     site: &'a Site,
     written: &'a AtomicU64,
@@ -107,7 +107,7 @@ impl Watch<'_> {
 
     fn kill_and_bring_back(&self, target: TargetId, percent: u64) -> CliResult<Kill> {
         let reached = || self.percent() >= percent || self.ended.load(Ordering::Relaxed);
-        if !wait_until(PATIENCE, reached) {
+        if !wait_until(TIMEOUT, reached) {
             return Err(CliError::failed(format!("the checkpoint is stuck at {} %", self.percent())));
         }
         let at_percent = self.percent();
@@ -116,7 +116,7 @@ impl Watch<'_> {
         thread::sleep(AWAY);
         self.site.bring_back(target)?;
         let mut status = Value::Null;
-        let served = wait_until(RECOVERY_PATIENCE, || {
+        let served = wait_until(RECOVERY_TIMEOUT, || {
             status = self.site.status_of(target).unwrap_or(Value::Null);
             status["state"] == "serving"
         });

@@ -31,7 +31,7 @@ use crate::{
     posix,
 };
 
-/// How often the progress of other threads is looked at.
+/// How often the progress of other threads is read.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The file system, reached through the library.
@@ -40,12 +40,12 @@ pub struct Library {
 }
 
 impl Library {
-    /// Of the cluster whose MGS can be reached there.
+    /// The file system of the cluster whose MGS has these addresses.
     pub fn new(mgs: Vec<Address>) -> Self {
         Self { mgs }
     }
 
-    /// Runs `program` with a client of its own, which is durable and gone afterwards.
+    /// Runs `program` with a client of its own. Afterwards its changes are durable and the client is unmounted.
     fn with_client<T, F: Future<Output = CliResult<T>>>(&self, program: impl FnOnce(Session) -> F) -> CliResult<T> {
         let mut options = MountOptions::new(self.mgs.clone());
         options.description = "forebay demo (library)".into();
@@ -59,7 +59,7 @@ impl Library {
     }
 }
 
-/// A client at work.
+/// A client in use.
 #[derive(Clone)]
 struct Session {
     client: Client,
@@ -264,7 +264,7 @@ async fn copy_entry(session: &Session, from: &Path, parent: Fid, entry: &Entry) 
     finish(session, attr.fid, entry).await
 }
 
-/// Mode and times come last.
+/// Sets mode and times, after everything else.
 async fn finish(session: &Session, fid: Fid, entry: &Entry) -> CliResult {
     let time = SetTime::At(entry.mtime_ns as i64);
     let mode = (!matches!(entry.kind, Kind::Link(_))).then_some(entry.mode);
@@ -331,7 +331,7 @@ async fn compare_entry(session: &Session, root: &Path, entry: &Entry, attr: &Att
     }
 }
 
-/// Runs all at once on this thread; the first error is returned when all have ended.
+/// Runs all futures in parallel on this thread. The first error is returned when all have ended.
 async fn together<F: Future<Output = CliResult>>(futures: impl Iterator<Item = F>) -> CliResult {
     let mut running: Vec<_> = futures.map(|future| Some(Box::pin(future))).collect();
     let first_error = Rc::new(RefCell::new(Ok(())));

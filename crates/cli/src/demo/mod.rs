@@ -1,11 +1,12 @@
-//! `forebay demo`: the whole thing in one command.
+//! `forebay demo`: the whole file system in one command.
 //!
-//! Formats an MDT and four OSTs, serves each from a process of its own, mounts, copies a real tree in, writes a
-//! checkpoint, kills an OST and the MDS while programs write and brings them back, stops and starts everything, compares
-//! every name and byte, reports, cleans up. It plays the user's program: plain files, threads and clocks.
+//! It formats an MDT and four OSTs, serves each from its own process, mounts, copies a real tree in and writes a
+//! checkpoint. It kills an OST and the MDS while programs write, and restarts them. Then it stops and starts
+//! everything, compares every name and byte, reports, and cleans up. It acts as a user program: plain files, threads
+//! and clocks.
 //!
 //! Invariant: exit code 0 only if everything was verified.
-//! Invariant: whatever happens (errors, Ctrl-C), nothing stays mounted and no process stays behind.
+//! Invariant: in every case (errors, Ctrl-C), nothing stays mounted and no process stays behind.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod checkpoint;
@@ -63,7 +64,7 @@ pub struct DemoArgs {
     pub checkpoint_size: Option<u64>,
 }
 
-/// How much the demo does.
+/// Amount of work of the demo.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     checkpoint: Size,
@@ -72,27 +73,27 @@ struct Scale {
 }
 
 impl Scale {
-    /// `tree`: what is copied in.
+    /// `tree`: the tree to copy in.
     fn of(args: &DemoArgs, tree: &Tree) -> Self {
         let each = args.checkpoint_size.unwrap_or(if args.quick { 64 << 20 } else { 512 << 20 });
         let checkpoint = Size { processes: PROCESSES, bytes: each.next_multiple_of(1 << 20) };
         let (entries, tree_bytes) = (tree.entries.len() as u64, tree.bytes());
-        // Two checkpoints, the tree and what is copied of it again, headers of small files, and half as much again for the
-        // cleaner.
+        // Two checkpoints, the tree and the part of it that is copied again, and headers of small files. Half as much
+        // again for the cleaner.
         let data = 2 * checkpoint.total() + tree_bytes * 5 / 4 + entries * 8192 * 5 / 4;
         let ost_bytes = (data * 3 / 2 / u64::from(OSTS)).next_multiple_of(64 << 20).max(512 << 20);
         let shape = Shape { osts: OSTS, ost_bytes, mdt_bytes: if args.quick { 512 << 20 } else { 1 << 30 } };
         Self { checkpoint, tree_bytes, shape }
     }
 
-    /// Targets, and a local checkpoint and tree to compare with.
+    /// Bytes of the targets, and of a local checkpoint and tree to compare with.
     fn needed_bytes(&self) -> u64 {
         let targets = u64::from(OSTS) * self.shape.ost_bytes + self.shape.mdt_bytes;
         targets + targets / 16 + self.checkpoint.total() + self.tree_bytes + (256 << 20)
     }
 }
 
-/// Runs it.
+/// Runs the demo.
 pub fn run(args: &DemoArgs) -> CliResult {
     let tree = find_tree(args)?;
     let scale = Scale::of(args, &tree);
@@ -100,7 +101,7 @@ pub fn run(args: &DemoArgs) -> CliResult {
     end_at_signals(&base);
     let result = play(args, scale, tree, &base);
     if result.is_err() && site::is_ending() {
-        // The thread that ends the demo says why, and with which code.
+        // The thread that ends the demo prints why, and sets the exit code.
         loop {
             std::thread::park();
         }
@@ -116,7 +117,7 @@ pub fn run(args: &DemoArgs) -> CliResult {
     Ok(())
 }
 
-/// All of the tree that is asked for or found, unless it is very large.
+/// The whole tree that was asked for or found, unless it is very large.
 fn find_tree(args: &DemoArgs) -> CliResult<Tree> {
     let (entries, bytes) = if args.quick { (3_000, 64 << 20) } else { (60_000, 1 << 30) };
     let source = args.tree.clone().unwrap_or_else(tree::find_source);
@@ -141,7 +142,7 @@ fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<Str
     result.map(|report| report.text())
 }
 
-/// Whether the programs use a mount; says so if not.
+/// Whether the programs use a mount; if not, prints why.
 fn may_mount(args: &DemoArgs) -> bool {
     let why = if args.library {
         "As asked, nothing is mounted".to_owned()
@@ -156,7 +157,7 @@ fn may_mount(args: &DemoArgs) -> bool {
     false
 }
 
-/// The directory to work in: ours alone, with room enough.
+/// The working directory: for the demo alone, with enough space.
 fn prepare(args: &DemoArgs, scale: &Scale) -> CliResult<Base> {
     let dir = args.dir.clone().unwrap_or_else(temporary);
     let shown = dir.display();
@@ -180,7 +181,7 @@ fn prepare(args: &DemoArgs, scale: &Scale) -> CliResult<Base> {
     Ok(base)
 }
 
-/// /var/tmp is on a disk where /tmp may be memory.
+/// /var/tmp is on a disk; /tmp may be in memory.
 fn temporary() -> PathBuf {
     let parent = PathBuf::from("/var/tmp");
     let parent = if parent.is_dir() { parent } else { std::env::temp_dir() };

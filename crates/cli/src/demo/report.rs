@@ -1,12 +1,12 @@
 //! The page a person reads at the end of the demo.
 
-use super::{checkpoint::Pace, faults::UnderFire, tree::Tree};
+use super::{checkpoint::Pace, faults::KillPhase, tree::Tree};
 use crate::{
     bench::align,
     units::{show_bytes, show_count, show_seconds},
 };
 
-/// A copy of the tree: how fast.
+/// The rate of a copy of the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyPace {
     /// Files, directories and links.
@@ -24,28 +24,28 @@ pub struct Paces {
     pub read: Pace,
 }
 
-/// Everything the demo found out.
+/// All results of the demo.
 #[derive(Debug)]
 pub struct Report {
-    /// One sentence on what was started.
+    /// One sentence about the cluster.
     pub headline: String,
-    /// Where the tree came from, and what it is.
+    /// The tree and its source.
     pub tree: Tree,
-    /// One sentence on the checkpoint.
+    /// One sentence about the checkpoint.
     pub checkpoint: String,
     /// On the mount.
     pub forebay: Paces,
     /// On the disk below.
     pub local: Paces,
-    /// What was killed.
-    pub fire: UnderFire,
+    /// The kills and their effects.
+    pub fire: KillPhase,
     /// Bytes of files on each OST.
     pub spread: Vec<(String, Vec<u64>)>,
     /// Bytes in use on each OST.
     pub stored: Vec<u64>,
     /// Files and bytes compared at the end.
     pub verified: Verified,
-    /// Of the whole demo.
+    /// Duration of the whole demo.
     pub seconds: f64,
 }
 
@@ -162,7 +162,7 @@ mod tests {
         };
         let tree = Tree { root: "/doc".into(), entries: Vec::new(), bounds: Tree::ALL };
         let kill = Kill { target: TargetId::ost(1), at_percent: 26, away_s: 0.8, replayed: Some(1214) };
-        let fire = UnderFire { kills: vec![kill], pace: pace(90.0), copied: tree.clone(), longest_file_s: 1.9 };
+        let fire = KillPhase { kills: vec![kill], pace: pace(90.0), copied: tree.clone(), longest_file_s: 1.9 };
         let report = Report {
             headline: "Forebay demo".into(),
             tree,

@@ -1,6 +1,6 @@
-//! The demo's own cluster: started as separate processes, killed, brought back, and gone when the demo ends.
+//! The demo's own cluster: started as separate processes, killed, restarted, and removed when the demo ends.
 //!
-//! Invariant: dropping a site unmounts it and leaves none of its processes behind, whatever went wrong before.
+//! Invariant: dropping a site unmounts it and leaves none of its processes behind, even after errors.
 
 use std::{
     path::PathBuf,
@@ -28,7 +28,7 @@ use crate::{
     up::{self, UpArgs, server_processes},
 };
 
-/// Set when a signal ends the demo: nothing may be started any more.
+/// Set when a signal ends the demo: no process may be started any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// A cluster of the demo.
@@ -37,17 +37,17 @@ pub struct Site {
     mnt: PathBuf,
     keep: bool,
     base: Base,
-    /// `None`: there is no mount, the programs use the library.
+    /// Whether the cluster is mounted. If not, the programs use the library.
     mounts: bool,
     watchdog: Watchdog,
 }
 
-/// The demo's directory, and what to remove of it.
+/// The demo's directory, and whether to remove it.
 #[derive(Clone, Debug)]
 pub struct Base {
-    /// Where everything lies.
+    /// The directory of the demo.
     pub dir: PathBuf,
-    /// It was not there before.
+    /// The demo made the directory.
     pub made: bool,
 }
 
@@ -63,9 +63,9 @@ pub struct Shape {
 }
 
 impl Site {
-    /// Formats the targets and starts a process for each; not mounted yet.
+    /// Formats the targets and starts a process for each, without mounting.
     ///
-    /// `mounts`: the programs use a mount; else the library.
+    /// `mounts`: the programs use a mount; otherwise the library.
     pub fn start(base: &Base, shape: Shape, keep: bool, mounts: bool) -> CliResult<Self> {
         let args = UpArgs {
             dir: base.dir.join("cluster"),
@@ -94,7 +94,7 @@ impl Site {
         Ok(site)
     }
 
-    /// One sentence on what was started.
+    /// One sentence about the cluster.
     pub fn headline(&self) -> String {
         let osts = self.cluster.ost_count();
         let reached =
@@ -102,7 +102,7 @@ impl Site {
         format!("Forebay: 1 MDT and {osts} OSTs, each served by a process of its own, {reached}")
     }
 
-    /// Where the programs work.
+    /// The volume that the programs use.
     pub fn volume(&self) -> CliResult<Box<dyn Volume>> {
         if self.mounts {
             return Ok(Box::new(Directory::new(&self.mnt)?));
@@ -118,7 +118,7 @@ impl Site {
         Ok(osts.map(|target| status::space(target, "used").unwrap_or(0)).collect())
     }
 
-    /// Its description.
+    /// The description of the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -138,7 +138,7 @@ impl Site {
         down::stop(&self.cluster, false)
     }
 
-    /// Starts every server that does not run.
+    /// Starts every server that is not running.
     pub fn start_servers(&self) -> CliResult {
         refuse_when_ending()?;
         up::start_servers(&self.cluster, DisksArgs::default())?;
@@ -146,7 +146,7 @@ impl Site {
         Ok(())
     }
 
-    /// SIGKILL to a target's process.
+    /// Sends SIGKILL to a target's process.
     pub fn kill(&self, id: TargetId) -> CliResult {
         self.watchdog.sleep();
         let pid = PidFile::of(&self.cluster.run_dir(), &id.to_string());
@@ -156,7 +156,7 @@ impl Site {
         Ok(())
     }
 
-    /// Brings a killed target back; returns when it accepts clients (it may still be recovering).
+    /// Restarts a killed target. Returns when it accepts clients; it may still be recovering.
     pub fn bring_back(&self, id: TargetId) -> CliResult {
         refuse_when_ending()?;
         let processes = server_processes(&self.cluster);
@@ -167,31 +167,31 @@ impl Site {
         Ok(())
     }
 
-    /// What a target says of itself.
+    /// A target's own status.
     pub fn status_of(&self, id: TargetId) -> Option<Value> {
         let report = self.status().ok()?;
         let targets = report["targets"].as_array()?;
         targets.iter().find(|target| target["name"] == id.to_string().as_str()).cloned()
     }
 
-    /// What `forebay status` tells.
+    /// The output of `forebay status`.
     pub fn status(&self) -> CliResult<Value> {
         let cluster = ClusterArg::Described(self.cluster.clone());
         real::run(|env| async move { status::gather(&env, &cluster).await })
     }
 
-    /// Makes everything durable that was written.
+    /// Makes everything that was written durable.
     pub fn sync(&self) -> CliResult {
         let cluster = ClusterArg::Described(self.cluster.clone());
         real::run(|env| async move { sync::sync(&env, &cluster).await })
     }
 
-    /// Ends the demo now: programs may wait for ever for a server that does not come back.
+    /// Ends the demo now: programs might wait forever for a server that does not come back.
     pub fn abandon(&self, why: &str) -> ! {
         watchdog::abandon(&self.base, &self.cluster.log_dir(), why)
     }
 
-    /// What the logs say at their ends, for a demo that went wrong.
+    /// The last lines of the logs, for a demo that failed.
     pub fn log_tails(&self) -> String {
         watchdog::log_tails(&self.cluster.log_dir())
     }
@@ -213,15 +213,15 @@ pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst)
 }
 
-/// At a signal: nothing is started any more, everything is ended.
+/// After a signal: nothing is started any more, everything is ended.
 pub fn end_now(base: &Base) {
     ENDING.store(true, Ordering::SeqCst);
-    // The programs too: what they went on to write could not be removed.
+    // The programs too: files that they continue to write could not be removed.
     processes::kill_children();
     clear(base, false);
 }
 
-/// Unmounts, ends all processes, removes the directory unless it is to be kept. Goes on whatever fails.
+/// Unmounts, ends all processes, and removes the directory unless it is to be kept. Continues after errors.
 pub fn clear(base: &Base, keep: bool) {
     let (mnt, run_dir) = (base.dir.join("mnt"), base.dir.join("cluster/run"));
     if mounts::is_mounted(&mnt)
@@ -246,7 +246,7 @@ fn remove(base: &Base) {
         }
     }
     if base.made {
-        // Not empty = the user put something there.
+        // If it is not empty, the user put something there.
         let _ = std::fs::remove_dir(&base.dir);
     }
 }

@@ -22,16 +22,16 @@ use crate::{
     units::show_bytes,
 };
 
-/// How often a bar looks at what copiers have done.
+/// How often a bar reads the copiers' progress.
 const LOOK: Duration = Duration::from_millis(200);
-/// Entries that are copied while servers die, at most: few, or their directories alone would take all the time there is.
+/// Most entries that are copied while servers are killed. With more, their directories alone would take the whole time.
 const ENTRIES_UNDER_FIRE: usize = 4000;
-/// Directories on a volume: the tree, the checkpoints, what is copied while servers die.
+/// Directories on a volume: the tree, the checkpoints, and the copy made while servers are killed.
 const TREE: &str = "tree";
 const CHECKPOINTS: &str = "checkpoints";
 const AGAIN: &str = "copied-again";
 
-/// From the mount to the last comparison; the site is stopped at the end.
+/// Runs all steps from the mount to the last comparison. The site is stopped at the end.
 pub fn run(site: &Site, size: Size, tree: Tree, local: &Path) -> CliResult<Report> {
     let began_ns = posix::monotonic_ns();
     site.mount()?;
@@ -69,7 +69,7 @@ fn on_local_disk(dir: &Path, size: Size, tree: &Tree) -> CliResult<Paces> {
     Ok(paces)
 }
 
-/// The work that is done on Forebay and on the disk below it alike.
+/// The work that is done both on Forebay and on the disk below it.
 struct Work<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint,
@@ -101,7 +101,7 @@ impl Work<'_> {
     }
 }
 
-/// Shows on `bar` what `pulse` counts while `work` is done.
+/// Shows the progress in `pulse` on `bar` while `work` runs.
 fn with_bar<T>(bar: &Bar, pulse: &Pulse, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A real tree: found and listed. (`copy` and `compare` work on it.)
+//! A real tree: found and listed. (`copy` and `compare` use it.)
 
 use std::{
     fs::{self, Metadata},
@@ -24,7 +24,7 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 pub struct Entry {
     /// Relative to the tree's root.
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
@@ -32,32 +32,32 @@ pub struct Entry {
     pub mtime_ns: i128,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
     Dir,
-    /// A regular file of so many bytes.
+    /// A regular file with this many bytes.
     File(u64),
-    /// A symbolic link, and where it points.
+    /// A symbolic link, and its target.
     Link(PathBuf),
 }
 
 impl Kind {
-    /// Of a regular file.
+    /// The kind of a regular file.
     pub fn of_file(meta: &Metadata) -> Self {
         Self::File(meta.len())
     }
 }
 
-/// A tree: its root and what is below, parents before children.
+/// A tree: its root and its entries, parents before children.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// Where it lies.
+    /// Its root.
     pub root: PathBuf,
-    /// What is below, ordered by path.
+    /// Its entries, ordered by path.
     pub entries: Vec<Entry>,
-    /// How much was to be taken of it: whoever scans again with these bounds finds the same.
+    /// The bounds of the scan: another scan with these bounds finds the same entries.
     pub bounds: Bounds,
 }
 
@@ -70,7 +70,7 @@ pub struct Bounds {
     pub bytes: u64,
 }
 
-/// The first of these that is there: the Rust toolchain's documentation (not all installations have it), the sources of
+/// The first of these that exists: the Rust toolchain's documentation (not all installations have it), the sources of
 /// dependencies, this program's own directory.
 pub fn find_source() -> PathBuf {
     let documentation = Command::new("rustc").args(["--print", "sysroot"]).output().ok().and_then(|output| {
@@ -88,11 +88,11 @@ pub fn find_source() -> PathBuf {
 }
 
 impl Tree {
-    /// Everything.
+    /// No bounds.
     #[cfg(test)]
     pub const ALL: Bounds = Bounds { entries: usize::MAX, bytes: u64::MAX };
 
-    /// Lists what is below `root`, as far as `bounds` allow. What is neither file, directory nor link is left out.
+    /// Lists the entries below `root`, as far as `bounds` allow. Only files, directories and links are listed.
     pub fn scan(root: &Path, bounds: Bounds) -> CliResult<Self> {
         let mut tree = Self { root: root.to_owned(), entries: Vec::new(), bounds };
         let mut bytes_left = bounds.bytes;
@@ -138,17 +138,17 @@ impl Tree {
         Self { root: self.root.clone(), entries: entries.collect(), bounds: self.bounds }
     }
 
-    /// Regular files.
+    /// Number of regular files.
     pub fn file_count(&self) -> u64 {
         self.entries.iter().filter(|entry| matches!(entry.kind, Kind::File(_))).count() as u64
     }
 
-    /// Directories.
+    /// Number of directories.
     pub fn dir_count(&self) -> u64 {
         self.entries.iter().filter(|entry| entry.kind == Kind::Dir).count() as u64
     }
 
-    /// Symbolic links.
+    /// Number of symbolic links.
     pub fn link_count(&self) -> u64 {
         self.entries.len() as u64 - self.file_count() - self.dir_count()
     }
@@ -160,7 +160,7 @@ impl Tree {
     }
 }
 
-/// What lies at `path` below `root`; `None` if it is neither file, directory nor link.
+/// The entry at `path` below `root`; `None` if it is neither file, directory nor link.
 pub fn read_entry(root: &Path, path: PathBuf) -> io::Result<Option<Entry>> {
     let full = root.join(&path);
     let meta = full.symlink_metadata()?;
@@ -173,28 +173,28 @@ pub fn read_entry(root: &Path, path: PathBuf) -> io::Result<Option<Entry>> {
     Ok(Some(entry_of(path, kind, &meta)))
 }
 
-/// The entry that `meta` tells of.
+/// The entry that `meta` describes.
 pub fn entry_of(path: PathBuf, kind: Kind, meta: &Metadata) -> Entry {
     let mtime_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
     Entry { path, kind, mode: meta.mode() & 0o7777, mtime_ns }
 }
 
-/// What copiers tell while they work.
+/// Progress that copiers report while they work.
 #[derive(Debug, Default)]
 pub struct Pulse {
     /// Entries copied or compared so far.
     pub entries: AtomicU64,
-    /// The longest that one entry took, in nanoseconds: what a program saw of a stall.
+    /// The longest time for one entry, in nanoseconds: how long a program saw a stall.
     pub longest_ns: AtomicU64,
 }
 
 impl Pulse {
-    /// One more entry, begun at `began_ns`.
+    /// Counts one more entry, begun at `began_ns`.
     pub fn beat(&self, began_ns: u64) {
         self.took(posix::monotonic_ns() - began_ns);
     }
 
-    /// One more entry, which took `ns`.
+    /// Counts one more entry, which took `ns`.
     pub fn took(&self, ns: u64) {
         self.entries.fetch_add(1, Ordering::Relaxed);
         self.longest_ns.fetch_max(ns, Ordering::Relaxed);

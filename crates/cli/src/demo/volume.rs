@@ -1,4 +1,4 @@
-//! Where the demo's programs work: a directory of this machine (the mount, or the disk below), or the library.
+//! Where the demo's programs work: a directory of this machine (the mount, or the disk below it), or the library.
 //!
 //! Paths are relative to the volume's root.
 
@@ -18,17 +18,17 @@ use crate::{
     layout, posix,
 };
 
-/// What the demo's programs do.
+/// The operations of the demo's programs.
 pub trait Volume: Sync {
     /// Copies `tree` to the new directory `to`; asks `go_on` before each file. Returns what was copied.
     fn copy(&self, tree: &Tree, to: &str, pulse: &Pulse, go_on: &(dyn Fn() -> bool + Sync)) -> CliResult<Tree>;
-    /// Compares `tree` with what lies at `at`.
+    /// Compares `tree` with the tree at `at`.
     fn compare(&self, tree: &Tree, at: &str, pulse: &Pulse) -> CliResult;
-    /// Makes the directory `dir` and those above it; new files in it lie over `osts` OSTs (0 = as it comes).
+    /// Makes the directory `dir` and those above it. New files in it are striped over `osts` OSTs (0 = the default).
     fn make_dirs(&self, dir: &str, osts: usize) -> CliResult;
-    /// Writes a checkpoint, with fsync; `on_progress` hears how many bytes are written.
+    /// Writes a checkpoint, with fsync; `on_progress` receives the number of bytes written.
     fn write(&self, checkpoint: &Checkpoint, on_progress: &mut dyn FnMut(u64)) -> CliResult<Pace>;
-    /// Reads it back, checking every byte; nothing comes from a cache where that can be helped.
+    /// Reads the checkpoint back and checks every byte, bypassing caches where possible.
     fn verify(&self, checkpoint: &Checkpoint, on_progress: &mut dyn FnMut(u64)) -> CliResult<Pace>;
     /// Bytes of a file on each of `osts` OSTs.
     fn spread(&self, file: &str, osts: usize) -> CliResult<Vec<u64>>;
@@ -40,13 +40,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The directory `root`, which is made.
+    /// Makes the directory `root`.
     pub fn new(root: &Path) -> CliResult<Self> {
         std::fs::create_dir_all(root).doing(|| format!("cannot make {}", root.display()))?;
         Ok(Self { root: root.to_owned() })
     }
 
-    /// Everything written to its file system is durable afterwards, where the file system knows how.
+    /// Makes everything written to its file system durable, if the file system supports that.
     pub fn sync(&self) -> CliResult {
         let shown = self.root.display();
         let file = File::open(&self.root).doing(|| format!("cannot open {shown}"))?;

@@ -1,4 +1,4 @@
-//! Ends the demo when a server dies that was not killed: its programs would wait for it for ever.
+//! Ends the demo when a server dies that the demo did not kill: its programs would wait for it forever.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,16 +13,16 @@ use std::{
 use super::site::{self, Base};
 use crate::processes::PidFile;
 
-/// Between two looks at the processes.
+/// Time between two checks of the processes.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Looks after the processes of a site until it is dropped.
+/// Watches the processes of a site until it is dropped.
 pub struct Watchdog {
     awake: Arc<AtomicBool>,
 }
 
 impl Watchdog {
-    /// Asleep at first.
+    /// Starts asleep.
     pub fn new(run_dir: PathBuf, log_dir: PathBuf, base: Base) -> Self {
         let awake = Arc::new(AtomicBool::new(false));
         let watched = Arc::downgrade(&awake);
@@ -30,7 +30,7 @@ impl Watchdog {
         Self { awake }
     }
 
-    /// From now on every process is expected to live.
+    /// From now on every process must be alive.
     pub fn wake(&self) {
         self.awake.store(true, Ordering::SeqCst);
     }
@@ -46,14 +46,14 @@ fn watch(awake: &Weak<AtomicBool>, run_dir: &Path, log_dir: &Path, base: &Base) 
         thread::sleep(LOOK);
         let Some(awake) = awake.upgrade() else { return };
         let dead = PidFile::all(run_dir).into_iter().find(|(_, file)| file.running().is_none());
-        // Asked last: whoever stops a process goes to sleep first.
+        // Checked last: a caller that stops a process puts the watchdog to sleep first.
         if let Some((name, _)) = dead.filter(|_| awake.load(Ordering::SeqCst)) {
             abandon(base, log_dir, &format!("the process of {name} ended by itself"));
         }
     }
 }
 
-/// Says why, shows the ends of the logs, cleans up, ends the demo: some of its programs cannot be waited for.
+/// Prints why and the last lines of the logs, cleans up, and ends the demo. Some of its programs might never end.
 pub fn abandon(base: &Base, log_dir: &Path, why: &str) -> ! {
     eprint!("{}", log_tails(log_dir));
     eprintln!("forebay: {why}; the demo is given up");
@@ -61,7 +61,7 @@ pub fn abandon(base: &Base, log_dir: &Path, why: &str) -> ! {
     std::process::exit(1);
 }
 
-/// What the logs say at their ends.
+/// The last lines of the logs.
 pub fn log_tails(log_dir: &Path) -> String {
     let logs = std::fs::read_dir(log_dir).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = logs.map(|entry| entry.path()).collect();

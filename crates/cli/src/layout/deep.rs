@@ -1,7 +1,7 @@
-//! Trees of any depth, where the kernel takes paths of at most 4,096 bytes (PATH_MAX): what lies deep is reached through a
-//! directory above it that is held open.
+//! Trees of any depth. The kernel takes paths of at most 4,096 bytes (PATH_MAX), so deep files are reached through an
+//! open directory above them.
 //!
-//! Invariant: no walk takes more stack, or more than one descriptor for every 2 KiB of path, the deeper it goes.
+//! Invariant: however deep a walk goes, it needs no more stack, and at most one descriptor for every 2 KiB of path.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,27 +16,27 @@ use std::{
 
 use crate::error::CliResult;
 
-/// A path of this length and a name behind it are taken by the kernel.
+/// The kernel accepts a path of this length with a name behind it.
 const LONG: usize = 2048;
 
 /// A file or directory in a tree.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// As it is shown.
+    /// The path to show.
     pub path: PathBuf,
-    /// As the kernel takes it.
+    /// The path for the kernel.
     pub at: PathBuf,
-    /// The directory that `at` begins at, if it was too long otherwise.
+    /// The open directory where `at` begins, if the path was too long otherwise.
     above: Option<Rc<File>>,
 }
 
 impl Place {
-    /// What a user named.
+    /// A path from the command line.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), at: path.to_owned(), above: None }
     }
 
-    /// What lies in this directory, by name, and why that may not be all.
+    /// The entries of this directory, by name, and the error if the list may be incomplete.
     pub fn entries(&self) -> io::Result<(Vec<Self>, Option<io::Error>)> {
         let here = self.shortened()?;
         let (mut names, mut failed) = (Vec::new(), None);
@@ -51,7 +51,7 @@ impl Place {
         Ok((names.into_iter().map(place).collect(), failed))
     }
 
-    /// This directory by a path that has room for a name behind it.
+    /// This directory by a path that leaves space for a name behind it.
     fn shortened(&self) -> io::Result<Self> {
         if self.at.as_os_str().as_bytes().len() <= LONG {
             return Ok(self.clone());
@@ -62,7 +62,8 @@ impl Place {
     }
 }
 
-/// Visits `places`, each with its depth below them, and right after it what `visit` returns: what is to be visited in it.
+/// Visits `places` and their descendants, each with its depth. The children that `visit` returns are visited directly
+/// after their parent.
 pub fn walk(places: Vec<Place>, mut visit: impl FnMut(&Place, u64) -> CliResult<Vec<Place>>) -> CliResult {
     let mut pending = vec![places.into_iter()];
     while let Some(siblings) = pending.last_mut() {

@@ -1,7 +1,7 @@
 //! `forebay find DIR... [TEST...]`: files by name, age, size, owner and layout, with the tests of `lfs find`.
 //!
-//! Its words begin with one dash or two, as with lfs, so they are read here and not by clap. All tests have to hold; `!`
-//! before one turns it round. `+N` is more than N, `-N` less, `N` exactly N.
+//! Its tests begin with one dash or two, as in lfs, so this module parses them instead of clap. All tests must hold;
+//! `!` before a test negates it. `+N` is more than N, `-N` less, `N` exactly N.
 
 use std::{
     cmp::Ordering,
@@ -27,7 +27,7 @@ use crate::{
     units::parse_size,
 };
 
-/// What `--help` says.
+/// The text of `--help`.
 const HELP: &str = "\
 Tests: -name|-iname PATTERN  -type f|d|l|p|s|b|c[,...]  -size|-blocks [+-]SIZE  -empty  -links [+-]N
        -mtime|-atime|-ctime [+-]DAYS (or 5s, 10m, 2h)  -newer FILE, -newerXY FILE (X, Y: a, c, m; Y = t: a time, @SECONDS)
@@ -46,7 +46,7 @@ pub struct FindArgs {
     words: Vec<OsString>,
 }
 
-/// Prints what all tests hold for.
+/// Prints the files for which all tests hold.
 pub fn run(args: &FindArgs) -> CliResult {
     if args.words.iter().any(|word| word == "--help" || word == "-help" || word == "-h") {
         println!("Find files by name, age, size, owner and layout\n\nUsage: forebay find DIR... [TEST...]\n\n{HELP}");
@@ -62,12 +62,12 @@ fn now_seconds() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
 }
 
-/// A number compared with `+N`, `-N`, `N`.
+/// A comparison with a number: `+N`, `-N`, `N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Compared {
     how: Ordering,
     value: u64,
-    /// `N` means more than N less this, up to N.
+    /// `N` matches values above N minus this, up to N.
     unit: u64,
 }
 
@@ -83,20 +83,20 @@ impl Compared {
 #[derive(Clone, Debug, PartialEq)]
 enum Test {
     Name(CString),
-    /// Whatever its letters' case.
+    /// Ignores case.
     AnyCase(CString),
     /// One of these.
     Type(String),
     Size(Compared),
-    /// What it takes on the OSTs.
+    /// Space on the OSTs.
     Blocks(Compared),
     Empty,
     Links(Compared),
     /// Exactly these bits (`N`), all of them (`-N`), or one of them (`/N`).
     Mode(Bits, u32),
-    /// Which time is later than this, in nanoseconds since 1970.
+    /// The time (`m`, `a` or `c`) is later than this, in nanoseconds since 1970.
     Newer(char, i128),
-    /// Which time, age in its unit, seconds of the unit.
+    /// The time, its age in units, seconds of the unit.
     Age(char, Compared, u64),
     Uid(u32),
     Gid(u32),
@@ -111,7 +111,7 @@ enum Test {
     Composite(bool),
 }
 
-/// How many of the bits of `-perm` a file has to have.
+/// How many of the bits of `-perm` a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bits {
     Exactly,
@@ -122,7 +122,7 @@ enum Bits {
 #[derive(Debug, Default)]
 struct Query {
     dirs: Vec<PathBuf>,
-    /// With whether they are turned round.
+    /// Each test, with whether it is negated.
     tests: Vec<(bool, Test)>,
     min_depth: u64,
     max_depth: Option<u64>,
@@ -262,7 +262,7 @@ impl Test {
         }
     }
 
-    /// Of a composite layout, any component will do.
+    /// For a composite layout one matching component is enough.
     fn holds_for_layout(&self, layout: &Value) -> bool {
         let parts = layout["components"].as_array().filter(|parts| !parts.is_empty());
         let parts = parts.map_or(std::slice::from_ref(layout), Vec::as_slice);
@@ -286,7 +286,7 @@ impl Test {
     }
 }
 
-/// `flag`, without its dashes `name`, is no test.
+/// The error for `flag`, which is not a test; `name` is the flag without its dashes.
 fn no_test(name: &str, flag: &str) -> CliError {
     let spelled = if name.len() == 1 { format!("-{name}") } else { format!("--{name}") };
     let unknown = || CliError::usage(format!("{flag} is no test; `forebay find --help` lists them"));
@@ -305,7 +305,7 @@ fn time_of(meta: &Metadata, which: char) -> i128 {
     i128::from(seconds) * NANOS + i128::from(nanos)
 }
 
-/// The name that patterns are for: of `.` and `/` these themselves, without slashes at their end.
+/// The name that patterns are matched with. `.` and `/` match themselves, without trailing slashes.
 fn name_of(path: &Path) -> CString {
     let name = path.file_name().unwrap_or(path.as_os_str());
     CString::new(name.as_bytes()).unwrap_or_default()
@@ -341,7 +341,7 @@ fn mode(text: &str, flag: &str) -> CliResult<Test> {
     })
 }
 
-/// `-newer FILE` is `-newermm FILE`: the first letter is of what is looked at, the second of FILE.
+/// `-newer FILE` is `-newermm FILE`. The first letter is for the files found, the second for FILE.
 fn newer(letters: &str, text: &str, flag: &str) -> CliResult<Test> {
     let letters: Vec<char> = if letters.is_empty() { vec!['m', 'm'] } else { letters.chars().collect() };
     let (which, of) = match letters[..] {
@@ -359,12 +359,12 @@ fn newer(letters: &str, text: &str, flag: &str) -> CliResult<Test> {
     Ok(Test::Newer(which, i128::from(seconds) * NANOS))
 }
 
-/// An end of a component: a size, or none.
+/// The end of a component: a size, or no end.
 fn end(text: &str) -> Option<(u64, u64)> {
     if text == "-1" || text.eq_ignore_ascii_case("eof") { Some((u64::MAX, 1)) } else { size(text) }
 }
 
-/// `+N`, `-N`, `N`; `read` gives N and its unit.
+/// Parses `+N`, `-N`, `N`; `read` returns N and its unit.
 fn compared(text: &str, flag: &str, read: fn(&str) -> Option<(u64, u64)>) -> CliResult<Compared> {
     let (how, rest) = match text.as_bytes().first() {
         _ if text == "-1" && read("-1").is_some() => (Ordering::Equal, text),
@@ -380,7 +380,7 @@ fn number(text: &str) -> Option<(u64, u64)> {
     Some((text.parse().ok()?, 1))
 }
 
-/// A size and its unit: `1M` is any number of bytes that 1 MiB is the next full one of.
+/// A size and its unit: `1M` matches every number of bytes that rounds up to 1 MiB.
 fn size(text: &str) -> Option<(u64, u64)> {
     let text = text.strip_suffix('c').unwrap_or(text);
     let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
@@ -419,7 +419,7 @@ struct Walk<'a, W: Write> {
     query: &'a Query,
     out: W,
     failed: usize,
-    /// What failed last, and was not told yet.
+    /// The last failure, which has not been printed yet.
     last: Option<CliError>,
     now: i64,
 }
@@ -434,7 +434,7 @@ impl<'a, W: Write> Walk<'a, W> {
         deep::walk(places, |place, depth| self.visit(place, depth))
     }
 
-    /// Prints it, if all tests hold; what lies in it, if that is looked at too.
+    /// Prints the file if all tests hold. Returns its entries if they are to be visited.
     fn visit(&mut self, place: &Place, depth: u64) -> CliResult<Vec<Place>> {
         let meta = match place.at.symlink_metadata() {
             Ok(meta) => meta,
@@ -484,7 +484,7 @@ impl<'a, W: Write> Walk<'a, W> {
         self.last.replace(error).iter().for_each(complain);
     }
 
-    /// One failure is the command's own.
+    /// The error of the command; a single failure is returned as it is.
     fn ended(&mut self) -> CliResult {
         let Some(last) = self.last.take() else { return Ok(()) };
         if self.failed == 1 {

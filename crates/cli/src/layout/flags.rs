@@ -1,6 +1,6 @@
-//! The flags of a layout, in the order they were given: those after an `-E` belong to that component.
+//! The flags of a layout, in their order on the command line. Flags after an `-E` belong to that component.
 //!
-//! As with lfs, a component takes over stripe size, stripe count and pool of the one before where it does not say.
+//! As in lfs, a component inherits stripe size, stripe count and pool from the previous one unless it sets them.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ enum Flag {
 #[derive(Clone, Debug, Default)]
 pub struct LayoutFlags(Vec<Flag>);
 
-/// What is asked for all of a file, or for one component.
+/// The values requested for the whole file, or for one component.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Part {
     end: Option<u64>,
@@ -45,7 +45,7 @@ const INDEX: &str = "stripe-index";
 const OST: &str = "ost";
 const POOL: &str = "pool";
 
-/// `64M`, or -1 and `eof` for no end.
+/// `64M`; -1 and `eof` mean no end.
 fn parse_end(text: &str) -> Result<u64, String> {
     if text == "-1" || text.eq_ignore_ascii_case("eof") { Ok(u64::MAX) } else { parse_size(text) }
 }
@@ -129,8 +129,8 @@ impl FromArgMatches for LayoutFlags {
 }
 
 impl LayoutFlags {
-    /// The flags that make a layout like this one of `forebay.layout`, on whatever OSTs: parts that only differ in their OSTs
-    /// (a file that grew round a full one) are one.
+    /// The flags that make a layout like this one of `forebay.layout`, without its choice of OSTs. Components that
+    /// differ only in their OSTs become one: the file grew past a full OST.
     pub fn of(layout: &Value) -> Self {
         let parts = layout["components"].as_array().filter(|parts| !parts.is_empty());
         let parts = parts.map_or(std::slice::from_ref(layout), Vec::as_slice);
@@ -145,8 +145,8 @@ impl LayoutFlags {
         let mut like: Vec<(u64, Vec<Flag>)> = Vec::new();
         for part in parts {
             let flags = flags_of(part);
-            // A part that was asked for ends at a multiple of this; one that ends elsewhere ended where an OST was full, and what
-            // follows it goes on as well as it can, perhaps over fewer.
+            // A requested component ends at a multiple of this. A component with another end ended where an OST became
+            // full. The next component continues it as well as possible, perhaps over fewer OSTs.
             let odd = |end: u64| !end.is_multiple_of(forebay_proto::limits::STRIPE_BYTES_MIN.into());
             let goes_on = |(end, before): &&mut (u64, Vec<Flag>)| {
                 *before == flags || odd(*end) && before.iter().skip(1).eq(flags.iter().skip(1))
@@ -161,7 +161,7 @@ impl LayoutFlags {
         Self(like.into_iter().flat_map(flags).collect())
     }
 
-    /// These, or with `--copy` those of another file.
+    /// These flags, or with `--copy` those of another file.
     pub fn or_like(&self, copy: Option<&Path>) -> CliResult<Self> {
         match copy {
             None => Ok(self.clone()),
@@ -170,7 +170,7 @@ impl LayoutFlags {
         }
     }
 
-    /// What a file in a directory gets: these, and what they leave open from the directory's layout, as far as that goes with them.
+    /// The flags for a file in a directory: these, completed from the directory's layout as far as the two agree.
     pub fn or_inherited(&self, dir: &Value, choices: &Choices) -> Self {
         let is_composite = dir["components"].as_array().is_some_and(|parts| !parts.is_empty());
         if is_composite && self.is_empty() {
@@ -192,7 +192,7 @@ impl LayoutFlags {
         };
         let own_index = flags.iter().find_map(|flag| if let Flag::Index(index) = flag { Some(*index) } else { None });
         let has_pool = has(&flags, |flag| matches!(flag, Flag::Pool(_)));
-        // An OST of the directory's need not be in another pool, nor one that was asked for in the directory's.
+        // The directory's OST need not be in another pool, nor need a requested OST be in the directory's pool.
         let index = dir["stripe_index"].as_i64().filter(|index| *index >= 0);
         if let Some(index) = index.filter(|_| !has_pool && own_index.is_none()) {
             flags.push(Flag::Index(index));
@@ -209,7 +209,7 @@ impl LayoutFlags {
         Self(flags)
     }
 
-    /// The stripes asked for by number at the beginning of a file.
+    /// The stripe count requested for the beginning of a file, if it is a number.
     pub fn stripes(&self) -> CliResult<Option<u64>> {
         let count = self.parts()?.first().and_then(|part| part.count);
         Ok(count.and_then(|count| u64::try_from(count).ok()).filter(|count| *count > 0))
@@ -220,8 +220,8 @@ impl LayoutFlags {
         self.0.is_empty()
     }
 
-    /// The flags as the mount reads them: `-c 4 -S 1048576 -i -1 -p POOL`, with `-E END` before those of each component.
-    /// Errors: what is wrong in itself.
+    /// The flags in the mount's syntax: `-c 4 -S 1048576 -i -1 -p POOL`, with `-E END` before those of each component.
+    /// Errors: the flags contradict each other.
     pub fn text(&self) -> CliResult<String> {
         let parts = self.parts()?;
         let words = parts.iter().map(|part| {
@@ -239,7 +239,7 @@ impl LayoutFlags {
         Ok(words.collect::<Vec<_>>().join(" "))
     }
 
-    /// Refuses what cannot be where there are these OSTs and pools.
+    /// Refuses flags that these OSTs and pools cannot satisfy.
     pub fn check(&self, choices: &Choices) -> CliResult {
         self.parts()?.iter().try_for_each(|part| part.check_against(choices))
     }
@@ -277,7 +277,7 @@ impl LayoutFlags {
     }
 }
 
-/// Components follow each other, and the last has no end.
+/// Checks that components follow each other, and that the last has no end.
 fn check_ends(parts: &[Part]) -> CliResult {
     let ends: Vec<u64> = parts.iter().filter_map(|part| part.end).collect();
     let minimum = u64::from(limits::STRIPE_BYTES_MIN);
@@ -299,7 +299,7 @@ fn check_ends(parts: &[Part]) -> CliResult {
     Ok(())
 }
 
-/// So many OSTs, in words.
+/// The number of OSTs, for messages.
 fn there_are(osts: usize) -> String {
     if osts == 1 { "there is 1 OST".into() } else { format!("there are {osts} OSTs") }
 }

@@ -83,7 +83,7 @@ fn parse_end(text: &str) -> Result<u64, String> {
     if text == "-1" || text.eq_ignore_ascii_case("eof") { Ok(u64::MAX) } else { crate::units::parse_size(text) }
 }
 
-/// Shows it.
+/// Shows the layouts.
 pub fn run(args: &GetstripeArgs) -> CliResult {
     for path in &args.paths {
         let place = Place::new(path);
@@ -100,10 +100,10 @@ fn entries(dir: &Place) -> CliResult<Vec<Place>> {
     all.doing(|| format!("cannot list {}", dir.path.display()))
 }
 
-/// Shows what a directory has; what lies in it, if that is to be shown too.
+/// Shows an entry. Returns its children if they are to be shown too.
 fn show_entry(place: &Place, args: &GetstripeArgs) -> CliResult<Vec<Place>> {
     let shown = try_show_entry(place, args);
-    // What somebody has removed meanwhile is no error.
+    // A file that was removed meanwhile is not an error.
     if place.at.symlink_metadata().is_ok() { shown } else { Ok(Vec::new()) }
 }
 
@@ -124,7 +124,7 @@ fn show(place: &Place, args: &GetstripeArgs) -> CliResult {
     }
     if args.json || args.yaml {
         layout["path"] = path.display().to_string().into();
-        // JSON is YAML.
+        // JSON is valid YAML.
         println!("{}{layout}", if args.yaml { "- " } else { "" });
         return Ok(());
     }
@@ -137,14 +137,14 @@ fn show(place: &Place, args: &GetstripeArgs) -> CliResult {
     Ok(())
 }
 
-/// Their numbers are their IDs; they stay theirs when others are left out.
+/// Numbers the components: their numbers are their IDs, also when others are left out.
 fn number_components(layout: &mut Value) {
     for (id, part) in (1_u64..).zip(layout["components"].as_array_mut().into_iter().flatten()) {
         part["id"] = id.into();
     }
 }
 
-/// What a directory leaves open (0) the server chooses for files in it, and always so.
+/// Fills in values that a directory leaves open (0) with the server's defaults for new files, which are fixed.
 fn fill_in_defaults(layout: &mut Value) {
     let defaults = [("stripe_count", 1), ("stripe_size", forebay_mds::limits::STRIPE_BYTES)];
     let fill = |part: &mut Value| {
@@ -164,7 +164,7 @@ fn lies_on(layout: &Value, wanted: &[u64]) -> bool {
 }
 
 impl GetstripeArgs {
-    /// Leaves out the components that were not asked for.
+    /// Drops the components that were not requested.
     fn keep_components(&self, layout: &mut Value) {
         let wanted = |part: &Value| {
             let (start, end) = (part["start"].as_u64().unwrap_or(0), part["end"].as_u64().unwrap_or(u64::MAX));
@@ -177,9 +177,9 @@ impl GetstripeArgs {
         }
     }
 
-    /// The single values that were asked for, if any were.
+    /// The single values that were requested, if any.
     fn fields(&self, layout: &Value) -> Vec<String> {
-        // As lfs does, the last component that has OSTs stands for a composite layout.
+        // As in lfs, the last component that has OSTs represents a composite layout.
         let parts = layout["components"].as_array().map_or(&[][..], Vec::as_slice);
         let laid = parts.iter().rev().find(|part| part["osts"].as_array().is_some_and(|osts| !osts.is_empty()));
         let one = laid.or(parts.last()).unwrap_or(layout);
@@ -202,7 +202,7 @@ impl GetstripeArgs {
     }
 }
 
-/// As `lfs getstripe` shows it.
+/// The layout in the form of `lfs getstripe`.
 fn describe(path: &Path, layout: &Value, args: &GetstripeArgs) -> String {
     let parts = layout["components"].as_array().map_or(&[][..], Vec::as_slice);
     let is_file = layout.get("osts").is_some();

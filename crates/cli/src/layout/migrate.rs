@@ -1,7 +1,8 @@
 //! `forebay migrate`: gives files with data another layout. A file keeps its inode, its names and its attributes.
 //!
-//! The file is copied to one without a name, which nobody sees and which goes with this process; then both exchange their
-//! objects at once, if the first has not changed since (`mds::ops::migrate`). Whatever dies leaves the file whole.
+//! The file is copied to one without a name, which nobody else sees and which ends with this process. Then both
+//! exchange their objects atomically, if the original has not changed since (`mds::ops::migrate`). A crash of any part
+//! leaves the file whole.
 
 use std::{
     ffi::CStr,
@@ -25,12 +26,12 @@ use crate::{
     progress::{self, Bar, Counts},
 };
 
-/// Read and written: see the module.
+/// Read before the copy: the version of the file's content. Written after it: the copy and that version.
 const MIGRATE: &CStr = c"forebay.migrate";
 /// Bytes copied at a time.
 const STEP: usize = 4 << 20;
-/// How long the mount may take to let go of the copy.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the mount may take to close the handle that wrote the copy.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which files, to what layout.
 #[derive(Debug, Args)]
@@ -54,14 +55,14 @@ pub struct MigrateArgs {
     paths: Vec<PathBuf>,
 }
 
-/// Moves them.
+/// Migrates the files.
 pub fn run(args: &MigrateArgs) -> CliResult {
     let layout = args.layout.or_like(args.copy.as_deref())?;
     layout.text()?;
     let sizes: Vec<u64> = args.paths.iter().map(|path| path.metadata().map_or(0, |meta| meta.len())).collect();
     let bar = progress::bar("moving", sizes.iter().sum(), Counts::Bytes);
     for path in &args.paths {
-        // Without any flag the copy gets what is made there.
+        // Without flags the copy gets the default layout of its directory.
         let wanted = match layout.is_empty() || args.copy.is_some() {
             true => layout.clone(),
             false => layout.or_inherited(&layout_of(parent_of(path))?, &choices(path)?),
@@ -111,7 +112,7 @@ fn explain(error: &io::Error) -> String {
 
 fn try_move(path: &Path, layout: Option<&str>, bar: &Bar) -> io::Result<()> {
     let from = File::open(path)?;
-    // Whatever the name leads to by now, this is the file whose bytes are copied.
+    // The file whose bytes are copied, even if the name leads elsewhere by now.
     let source = PathBuf::from(format!("/proc/self/fd/{}", from.as_raw_fd()));
     let version = posix::get_xattr(&source, MIGRATE)?;
     let version = String::from_utf8_lossy(&version).into_owned();
@@ -126,7 +127,7 @@ fn try_move(path: &Path, layout: Option<&str>, bar: &Bar) -> io::Result<()> {
     }
     copy_bytes(&from, &copy, bar)?;
     copy.sync_all()?;
-    // Kept by a handle that cannot write: what is exchanged is at rest.
+    // A read-only handle keeps the copy alive, so that it cannot change during the exchange.
     let keeper = File::open(&own_path)?;
     let ino = copy.metadata()?.ino();
     drop(copy);
@@ -134,8 +135,8 @@ fn try_move(path: &Path, layout: Option<&str>, bar: &Bar) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         match posix::set_xattr(&source, MIGRATE, text.as_bytes()) {
-            // The kernel lets go of a closed file a moment later.
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < PATIENCE => {
+            // The kernel releases a closed file a moment later.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < TIMEOUT => {
                 posix::get_xattr(&source, MIGRATE)?;
                 sleep(Duration::from_millis(20));
             }
@@ -147,7 +148,7 @@ fn try_move(path: &Path, layout: Option<&str>, bar: &Bar) -> io::Result<()> {
     }
 }
 
-/// Copies what is there; holes stay holes.
+/// Copies the data and preserves holes.
 fn copy_bytes(from: &File, to: &File, bar: &Bar) -> io::Result<()> {
     let size = from.metadata()?.len();
     to.set_len(size)?;
@@ -159,7 +160,7 @@ fn copy_bytes(from: &File, to: &File, bar: &Bar) -> io::Result<()> {
             let length = STEP.min((end.min(size) - offset) as usize);
             let read = from.read_at(&mut buffer[..length], offset)?;
             if read == 0 {
-                // Cut meanwhile: the exchange will be refused.
+                // The file was truncated meanwhile: the exchange will be refused.
                 return Ok(());
             }
             to.write_all_at(&buffer[..read], offset)?;

@@ -1,8 +1,8 @@
-//! Where the bytes of files lie, with the flags of Lustre's `lfs`: `setstripe`, `getstripe`, `find`, `migrate`.
+//! Layouts of files, with the flags of Lustre's `lfs`: `setstripe`, `getstripe`, `find`, `migrate`.
 //!
-//! They speak with the mount through virtual extended attributes. `forebay.layout`: read, it is JSON (a file's layout, or what
-//! new files of a directory get); written, it is text in the flags of `setstripe`. `forebay.pools`: JSON of the OSTs and
-//! pools that a layout can name, so that what cannot be is refused in words (an attribute's errno has none).
+//! The commands use virtual extended attributes of the mount. Reads of `forebay.layout` return JSON: a file's layout,
+//! or the default layout of a directory. Writes take text in the flags of `setstripe`. `forebay.pools` is JSON of the
+//! OSTs and pools that a layout can name. With it, the commands explain why a layout is impossible; an errno cannot.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // speaks with a mount, as a program does
 
 mod deep;
@@ -24,10 +24,10 @@ use crate::{
 
 /// The layout's attribute.
 pub const LAYOUT: &CStr = c"forebay.layout";
-/// What layouts can name.
+/// The attribute with the OSTs and pools that layouts can name.
 const POOLS: &CStr = c"forebay.pools";
 
-/// The layout of a file, or what new files of a directory get.
+/// The layout of a file, or the default layout of a directory.
 pub fn layout_of(path: &Path) -> CliResult<Value> {
     layout_of_place(&Place::new(path))
 }
@@ -39,7 +39,7 @@ fn layout_of_place(place: &Place) -> CliResult<Value> {
     serde_json::from_slice(&text).doing(|| format!("the mount described the layout of {shown} in a way not understood"))
 }
 
-/// Words for an error of a virtual attribute.
+/// A text for an error of a virtual attribute.
 pub fn without_mount(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP | libc::ENODATA) => "it is not on a Forebay mount".to_owned(),
@@ -47,12 +47,12 @@ pub fn without_mount(error: &std::io::Error) -> String {
     }
 }
 
-/// The directory that a path names something in.
+/// The directory that contains the last component of a path.
 pub fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What layouts can name on the mount that `path`, or the directory it is to be made in, lies on.
+/// The OSTs and pools that layouts can name, on the mount of `path` or of the directory in which it will be made.
 pub fn choices(path: &Path) -> CliResult<Choices> {
     let at = if path.symlink_metadata().is_ok() { path } else { parent_of(path) };
     let text = posix::get_xattr(at, POOLS)
@@ -81,7 +81,7 @@ pub fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Lets new files of `dir` lie over `count` OSTs.
+/// Stripes new files of `dir` over `count` OSTs.
 pub fn set_layout(dir: &Path, count: usize) -> CliResult {
     setstripe::apply(dir, &format!("-c {count} -S 0 -i -1"))
 }

@@ -1,4 +1,4 @@
-//! `forebay setstripe`: the layout of a new file, or what new files of a directory get.
+//! `forebay setstripe`: sets the layout of a new file, or the default layout of a directory.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ pub struct SetstripeArgs {
     paths: Vec<PathBuf>,
 }
 
-/// Sets it.
+/// Sets the layout.
 pub fn run(args: &SetstripeArgs) -> CliResult {
     let layout = args.layout.or_like(args.copy.as_deref())?;
     layout.text()?;
@@ -38,7 +38,7 @@ pub fn run(args: &SetstripeArgs) -> CliResult {
     }
     for path in &args.paths {
         args.refuse_pointless(path)?;
-        // What is left open for a directory stays open, for a file it is the directory's.
+        // Values that are left open stay open for a directory; a file gets those of its directory.
         let inherits = !path.is_dir() && args.copy.is_none();
         let asked = args.layout.stripes()?.filter(|_| !path.is_dir());
         let layout =
@@ -52,9 +52,9 @@ pub fn run(args: &SetstripeArgs) -> CliResult {
     Ok(())
 }
 
-/// Tells when OSTs were passed over and the file has fewer stripes than `asked`.
+/// Warns if OSTs were skipped and the file has fewer stripes than `asked`.
 pub fn warn_of_fewer(path: &Path, asked: u64) {
-    // It is done: that this look fails is no reason to fail.
+    // The layout is set; an error of this check does not matter.
     let Ok(layout) = layout_of(path) else { return };
     let got = layout["components"][0]["osts"].as_array().map_or(asked, |osts| osts.len() as u64);
     if got < asked {
@@ -67,7 +67,7 @@ pub fn warn_of_fewer(path: &Path, asked: u64) {
 }
 
 impl SetstripeArgs {
-    /// What would change nothing, and was meant to.
+    /// Refuses changes that would have no effect.
     fn refuse_pointless(&self, path: &Path) -> CliResult {
         let shown = path.display();
         if path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
@@ -87,7 +87,7 @@ impl SetstripeArgs {
     }
 }
 
-/// Sets the layout of `path`, which is made as an empty file if it is not there.
+/// Sets the layout of `path`, which is made as an empty file if it does not exist.
 pub fn apply(path: &Path, text: &str) -> CliResult {
     let shown = path.display();
     let made = match posix::make_file(path) {
@@ -97,7 +97,7 @@ pub fn apply(path: &Path, text: &str) -> CliResult {
     };
     posix::set_xattr(path, LAYOUT, text.as_bytes()).map_err(|error| {
         if made {
-            // Without its layout it is not what was asked for.
+            // A file without the requested layout must not remain.
             let _ = std::fs::remove_file(path);
         }
         CliError::failed(format!("cannot set the layout of {shown}: {}", explain(&error)))

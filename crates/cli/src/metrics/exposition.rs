@@ -1,6 +1,7 @@
-//! Counters as OpenMetrics text; docs/metrics.md says what each means.
+//! Counters as OpenMetrics text; docs/metrics.md explains each.
 //!
-//! Invariant: a family is written once, with a sample for each target; its name ends with its unit, a counter's with `_total`.
+//! Invariant: a family is written once, with a sample for each target. Its name ends with its unit, a counter's with
+//! `_total`.
 
 use std::fmt::Error;
 
@@ -14,7 +15,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Of the text.
+/// Content type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Bounds of the buckets of sizes: 512 bytes to 4 MiB, powers of two.
@@ -44,7 +45,7 @@ impl Collector for Snapshot {
     }
 }
 
-/// Labels beside the target's, and a value.
+/// Labels in addition to the target's, and a value.
 type Sample<T> = (Vec<(&'static str, String)>, T);
 
 struct Page<'e, 't> {
@@ -53,7 +54,7 @@ struct Page<'e, 't> {
 }
 
 impl Page<'_, '_> {
-    /// What was asked for, and what reached the devices.
+    /// Requests of clients, and those that reached the devices.
     fn requests(&mut self) -> Result<(), Error> {
         self.sizes("client_request", "File data per request of clients", |target| {
             let of = |direction: &str| vec![("direction", direction.to_owned())];
@@ -186,7 +187,8 @@ impl Page<'_, '_> {
         })
     }
 
-    /// One family: `samples` calls what it is given for each sample of a target, with the labels beside the target's.
+    /// Writes one family. `samples` calls its argument for each sample of a target, with the labels in addition to the
+    /// target's.
     fn family(
         &mut self,
         name: &str,
@@ -209,7 +211,7 @@ impl Page<'_, '_> {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// Takes the labels of a sample and what writes its value.
+/// Takes the labels of a sample and a function that writes its value.
 type Each<'a> = dyn FnMut(&[(&'static str, String)], Write<'_>) -> Result<(), Error> + 'a;
 type Write<'a> = &'a mut dyn FnMut(MetricEncoder<'_>) -> Result<(), Error>;
 
@@ -224,7 +226,7 @@ fn by_device<T>(target: &TargetMetrics, samples: impl Fn(&DiskRequests, Labels) 
     target.devices.iter().flat_map(of).collect()
 }
 
-/// Buckets of the same bounds whatever was counted, in `unit`s of what was recorded.
+/// Writes a histogram. Its buckets have the same bounds for all quantities; `unit` converts the recorded values.
 fn histogram(
     to: &mut MetricEncoder<'_>,
     of: &Histogram,

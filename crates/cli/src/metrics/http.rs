@@ -1,29 +1,30 @@
-//! As much of HTTP as it takes to be asked for one page: GET and HEAD, one request a connection, nothing kept.
+//! The part of HTTP that one page needs: GET and HEAD, one request per connection, no keep-alive.
 //!
-//! Invariant: heads, connections and waits are bounded; who sends nonsense gets words and is shown out.
+//! Invariant: heads, connections and waits are bounded. A malformed request gets an error message, and its connection
+//! is closed.
 
 use std::{cell::Cell, future::Future, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_env::{Env, Listener, ReadHalf, Stream};
 
-/// Bytes of a request's head that is understood; a scraper's has a few hundred.
+/// Most bytes of a request head that is accepted; a scraper's has a few hundred.
 const HEAD_BYTES: usize = 8 << 10;
-/// Bytes that are read of one that is not, to be able to say so.
+/// Most bytes that are read of a longer head, so that it can be refused with a message.
 const READ_BYTES: usize = 64 << 10;
-/// Header lines in it.
+/// Most header lines in a head.
 const HEADERS: usize = 64;
-/// Connections at a time; one more is closed at once.
+/// Most connections at a time; another one is closed at once.
 const CONNECTIONS: u32 = 16;
-/// How long a connection may take, from its first byte to our last.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// After an accept that failed.
+/// How long a connection may last, from the client's first byte to our last.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the page is.
+/// Path of the page.
 const PATH: &str = "/metrics";
 
-/// What was asked.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Page,
@@ -36,7 +37,7 @@ enum Asked {
     Nonsense,
 }
 
-/// Answers with what `page` makes, until it is dropped.
+/// Serves the text that `page` makes, until it is dropped.
 pub async fn serve<F>(env: Env, mut listener: Listener, content_type: &'static str, page: impl Fn() -> F + 'static)
 where
     F: Future<Output = String> + 'static,
@@ -57,8 +58,8 @@ where
         open.set(open.get() + 1);
         let (env_of_task, open, page) = (env.clone(), open.clone(), page.clone());
         env.spawn(async move {
-            // Whoever is slower, or has gone, gets nothing.
-            let _ = env_of_task.timeout(PATIENCE, answer(stream, content_type, || page())).await;
+            // A client that is slower, or has gone, gets nothing.
+            let _ = env_of_task.timeout(TIMEOUT, answer(stream, content_type, || page())).await;
             open.set(open.get() - 1);
         });
     }
@@ -83,11 +84,12 @@ async fn answer<F: Future<Output = String>>(stream: Stream, content_type: &str, 
     if understand(&head) != Asked::Head {
         parts.push(body.into());
     }
-    // Who has gone needs no answer.
+    // A client that has gone needs no reply.
     let _ = write.write_all(&parts).await;
 }
 
-/// All bytes up to the empty line; None if the connection or our patience ends before. (Reads are buffered below.)
+/// All bytes up to the empty line. None if the connection ends first, or the head is too long. (The stream is
+/// buffered.)
 async fn read_head(read: &mut ReadHalf) -> Option<Vec<u8>> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"\n\n") {

@@ -1,7 +1,7 @@
-//! What the targets of this process count, for Prometheus and the like: `GET /metrics` on a port of the process.
+//! Counters of this process's targets, for Prometheus and the like: `GET /metrics` on a port of the process.
 //!
-//! Off unless asked for. A target answers on its own shard with a copy of its counters, which costs it microseconds; the text
-//! is made on the shard that serves HTTP, which has nothing else to do.
+//! Off by default. A target replies on its own shard with a copy of its counters, which takes microseconds. The text is
+//! made on the shard that serves HTTP, which has nothing else to do.
 
 mod exposition;
 mod http;
@@ -20,10 +20,10 @@ use crate::{
     serve,
 };
 
-/// A target that does not answer sooner is left out of the page.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A target that does not reply within this time is left out of the page.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where the metrics of a process are served.
+/// The address at which a process serves its metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// A TCP address.
@@ -32,7 +32,7 @@ pub struct Place {
     pub public: bool,
 }
 
-/// `HOST:PORT`, for arguments.
+/// Parses `HOST:PORT` of an argument.
 pub fn parse_address(text: &str) -> Result<Address, String> {
     let wrong = || format!("'{text}' is not HOST:PORT with a port up to 65535, such as 127.0.0.1:9870");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
@@ -42,7 +42,7 @@ pub fn parse_address(text: &str) -> Result<Address, String> {
     Ok(Address::Tcp(text.to_owned()))
 }
 
-/// Only this machine may ask, unless told otherwise.
+/// Refuses addresses that other machines can reach, unless they are allowed explicitly.
 pub fn refuse_public(place: &Place) -> CliResult {
     if place.public || serve::is_loopback(&place.address)? {
         return Ok(());
@@ -53,18 +53,18 @@ pub fn refuse_public(place: &Place) -> CliResult {
     )))
 }
 
-/// As people write it: `HOST:PORT`.
+/// The address as users write it: `HOST:PORT`.
 pub fn plain(address: &Address) -> String {
     let text = address.to_string();
     text.strip_prefix("tcp:").map_or(text.clone(), str::to_owned)
 }
 
-/// As a browser takes it.
+/// The page's URL.
 pub fn url(address: &Address) -> String {
     format!("http://{}/metrics", plain(address))
 }
 
-/// Takes the port, before anything else is begun.
+/// Opens the port, before any target is started.
 pub async fn listen(env: &Env, place: &Place) -> CliResult<Listener> {
     refuse_public(place)?;
     env.listen(&place.address)
@@ -74,25 +74,25 @@ pub async fn listen(env: &Env, place: &Place) -> CliResult<Listener> {
 
 type Question = oneshot::Sender<TargetMetrics>;
 
-/// Where a target of this process is asked for its metrics.
+/// Sends requests for metrics to a target of this process.
 #[derive(Clone, Debug)]
 pub struct Asker(mpsc::UnboundedSender<Question>);
 
-/// Where a target hears that it is asked.
+/// Receives a target's requests for metrics.
 #[derive(Debug)]
 pub struct Answerer(mpsc::UnboundedReceiver<Question>);
 
-/// A line between them.
+/// A channel between the two.
 pub fn line() -> (Asker, Answerer) {
     let (ask, hear) = mpsc::unbounded_channel();
     (Asker(ask), Answerer(hear))
 }
 
 impl Answerer {
-    /// Answers on the target's shard until nobody can ask any more.
+    /// Replies on the target's shard until all senders are dropped.
     pub async fn answer(mut self, target: Target) {
         while let Some(question) = self.0.recv().await {
-            // Who asked may have lost patience.
+            // The requester may have timed out.
             let _ = question.send(target.metrics());
         }
     }
@@ -108,18 +108,18 @@ pub async fn serve(env: Env, listener: Listener, targets: Vec<Asker>) {
     http::serve(env, listener, exposition::CONTENT_TYPE, page).await;
 }
 
-/// All answers, in the order of the targets.
+/// All replies, in the order of the targets.
 async fn ask_all(env: &Env, targets: &[Asker]) -> Vec<TargetMetrics> {
     let ask = |asker: &Asker| {
         let (question, answer) = oneshot::channel();
-        // A target that has ended drops the question.
+        // A target that has ended drops the request.
         let _ = asker.0.send(question);
         answer
     };
     let (began, asked): (_, Vec<_>) = (env.now(), targets.iter().map(ask).collect());
     let mut answers = Vec::new();
     for answer in asked {
-        let left = PATIENCE.saturating_sub(env.now().since(began));
+        let left = TIMEOUT.saturating_sub(env.now().since(began));
         if let Ok(Ok(metrics)) = env.timeout(left, answer).await {
             answers.push(metrics);
         }

@@ -1,4 +1,4 @@
-//! Where the processes of a cluster of `up` serve metrics: remembered in its description.
+//! Addresses at which the processes of a cluster of `up` serve metrics, as its description records them.
 
 use forebay_env::Address;
 
@@ -11,16 +11,16 @@ use crate::{
     up::{UpArgs, server_processes},
 };
 
-/// What `up --metrics` says.
+/// The argument of `up --metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// None any more.
+    /// No metrics any more.
     Off,
     /// At this address.
     At(Address),
 }
 
-/// For arguments: `HOST:PORT` or `off`.
+/// Parses an argument: `HOST:PORT` or `off`.
 pub fn parse(text: &str) -> Result<Asked, String> {
     if text == "off" {
         return Ok(Asked::Off);
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Result<Asked, String> {
     }
 }
 
-/// What the description is to say from now on.
+/// The new settings for the description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     metrics: Option<String>,
@@ -39,7 +39,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// None: as it was. Errors: an address that others could reach, without saying so.
+    /// None: no change. Errors: an address that other machines can reach, without `--metrics-public`.
     pub fn of(args: &UpArgs) -> CliResult<Option<Self>> {
         match &args.metrics {
             None => Ok(None),
@@ -51,7 +51,7 @@ impl Wanted {
         }
     }
 
-    /// Sets it in the description, which is not saved. Errors: servers run, and only their start would change it.
+    /// Sets it in the description, which is not saved here. Errors: servers are running; the change needs a restart.
     pub fn set(&self, cluster: &mut Cluster) -> CliResult {
         let description = &mut cluster.description;
         if (&self.metrics, self.public) == (&description.metrics, description.metrics_public) {
@@ -70,7 +70,8 @@ impl Wanted {
     }
 }
 
-/// Where the process of this name serves metrics, if it does: the first takes the address, each other one the next port.
+/// The address at which process `name` serves metrics, if it does. The first process has the configured address, each
+/// further one the next port.
 pub fn address(cluster: &Cluster, name: &str) -> CliResult<Option<Address>> {
     let number = server_processes(cluster).iter().position(|(process, _)| process == name);
     let (Some(text), Some(number)) = (&cluster.description.metrics, number) else { return Ok(None) };
@@ -78,7 +79,7 @@ pub fn address(cluster: &Cluster, name: &str) -> CliResult<Option<Address>> {
     serve::nth(&first, number).map(Some)
 }
 
-/// Where all processes serve metrics.
+/// The URLs of all processes' metrics.
 pub fn urls(cluster: &Cluster) -> Vec<String> {
     let processes = server_processes(cluster);
     let addresses = processes.iter().filter_map(|(name, _)| address(cluster, name).ok().flatten());

@@ -1,24 +1,24 @@
-//! Curves as a picture: rates over threads, on the axes of the papers' figures, as PNG.
+//! Curves as PNG pictures: rates over threads, on the axes of the papers' figures.
 //!
-//! Drawn at twice the size and halved, so that lines are smooth. Same numbers, same bytes.
+//! They are drawn at twice the size and halved, so that lines are smooth. The same numbers give the same bytes.
 
 use font8x8::legacy::BASIC_LEGACY;
 
 /// Pixels of the picture.
 const WIDTH: usize = 1040;
 const HEIGHT: usize = 620;
-/// It is drawn this many times as large.
+/// The picture is drawn this many times as large.
 const FINE: usize = 2;
-/// Where the plot stands: left, top, right, bottom.
+/// Edges of the plot: left, top, right, bottom.
 const FRAME: (i64, i64, i64, i64) = (90, 56, 800, 550);
-/// Pixels of a character, and of one twice as large.
+/// Pixels of a character; titles are twice as large.
 const CHARACTER: i64 = 8;
 
 type Colour = [u8; 3];
 const WHITE: Colour = [255, 255, 255];
 const BLACK: Colour = [30, 30, 30];
 const GREY: Colour = [222, 222, 222];
-/// Told apart by everybody (Okabe and Ito), also in grey by their marks.
+/// Colours that everybody can distinguish (Okabe and Ito); the marks distinguish the curves in grey.
 const COLOURS: [Colour; 9] = [
     [0, 114, 178],
     [213, 94, 0],
@@ -31,17 +31,17 @@ const COLOURS: [Colour; 9] = [
     [0, 0, 0],
 ];
 
-/// A plot's words and numbers.
+/// The texts and numbers of a plot.
 pub struct Plot<'a> {
-    /// Above it.
+    /// The title above it.
     pub title: &'a str,
-    /// What is counted along the bottom.
+    /// Label of the horizontal axis.
     pub along: &'a str,
-    /// What the values are.
+    /// Unit of the values.
     pub unit: &'a str,
-    /// The places along the bottom, at even steps.
+    /// Values on the horizontal axis, at even steps.
     pub x: &'a [u32],
-    /// Names and values, one for each place.
+    /// Names and values of the curves, one value for each of `x`.
     pub curves: &'a [(&'a str, Vec<f64>)],
 }
 
@@ -107,7 +107,7 @@ fn round_step(highest: f64) -> f64 {
     [1.0, 2.0, 5.0].into_iter().map(|n| n * power).find(|step| *step >= least).unwrap_or(10.0 * power)
 }
 
-/// A picture at [`FINE`] times its size. Coordinates are those of the finished one.
+/// A picture at [`FINE`] times its size. Coordinates are those of the final picture.
 struct Canvas {
     pixels: Vec<Colour>,
 }
@@ -117,7 +117,7 @@ impl Canvas {
         Self { pixels: vec![WHITE; WIDTH * FINE * HEIGHT * FINE] }
     }
 
-    /// A point of the fine picture; outside of it nothing happens.
+    /// Sets a pixel of the enlarged picture; pixels outside of it are ignored.
     fn dot(&mut self, x: i64, y: i64, colour: Colour) {
         let (width, height) = ((WIDTH * FINE) as i64, (HEIGHT * FINE) as i64);
         if (0..width).contains(&x) && (0..height).contains(&y) {
@@ -157,7 +157,7 @@ impl Canvas {
         }
     }
 
-    /// ASCII; other characters are left out. `scale` times as large as the font.
+    /// Draws ASCII text, `scale` times as large as the font. Other characters are left out.
     fn text(&mut self, x: i64, y: i64, scale: i64, text: &str, colour: Colour) {
         let size = scale * FINE as i64;
         for (place, byte) in text.bytes().enumerate().filter(|(_, byte)| byte.is_ascii()) {
@@ -174,7 +174,7 @@ impl Canvas {
         }
     }
 
-    /// Each pixel the mean of those it was drawn by.
+    /// The final picture: each pixel is the mean of the enlarged ones.
     fn halved(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(WIDTH * HEIGHT * 3);
         for (y, x) in (0..HEIGHT).flat_map(|y| (0..WIDTH).map(move |x| (y, x))) {

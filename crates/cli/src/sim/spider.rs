@@ -1,4 +1,4 @@
-//! `forebay sim spider`: the table beside the paper's, the figures, and where the time went.
+//! `forebay sim spider`: a table of our results next to the paper's, the figures, and a breakdown of the time.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const THREADS: [u32; 6] = [1, 16, 32, 128, 256, 512];
 /// Lines of a plot.
 const PLOT_LINES: usize = 20;
 
-/// Runs and prints it.
+/// Runs the experiment and prints the results.
 pub fn run(args: &SimArgs) -> CliResult {
     let machine = match &args.machine {
         Some(path) => load(args, path)?,
@@ -70,7 +70,7 @@ pub fn run(args: &SimArgs) -> CliResult {
     Ok(())
 }
 
-/// Writes what the text shows as plots.
+/// Writes the results as plots.
 fn pictures(result: &Spider, dir: &Path) -> CliResult {
     let curves = curves(result);
     let survey = Plot {
@@ -156,12 +156,12 @@ fn runs_of(gtc: &Gtc) -> [(&'static str, &[GtcRun]); 3] {
     [("sync-internal", &gtc.sync), ("async-internal", &gtc.asynchronous), ("default", &gtc.default)]
 }
 
-/// Percent of their time.
+/// Percentage of the time that the runs spend writing.
 fn writing(runs: &[GtcRun]) -> Vec<f64> {
     runs.iter().map(|run| 100.0 * run.writing()).collect()
 }
 
-/// What each run of it did.
+/// A table of the runs of the program like GTC.
 fn gtc(gtc: &Gtc) -> Vec<Vec<String>> {
     let heads = ["", "cores", "computing", "writing", "of the time", "MB/s", "small requests"];
     let mut table = vec![heads.map(str::to_owned).to_vec()];
@@ -182,7 +182,7 @@ fn gtc(gtc: &Gtc) -> Vec<Vec<String>> {
     table
 }
 
-/// Per mode, at its most threads: percent of the tiers' time.
+/// A row per mode, at its largest number of threads: the tiers' time in percent.
 fn mechanisms(result: &Spider) -> Vec<Vec<String>> {
     let heads = ["", "MB/s", "seek", "rotate", "turn", "rmw", "transfer", "idle", "writes/commit", "small", "partial"];
     let mut table = vec![heads.map(str::to_owned).to_vec()];

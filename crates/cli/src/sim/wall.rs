@@ -1,4 +1,5 @@
-//! `forebay sim wall`: names over tasks, the MDT on disk and on solid state, what the paper found beside it.
+//! `forebay sim wall`: rates of directory operations over tasks, with the MDT on disk and on solid state, next to the
+//! paper's findings.
 
 use std::path::Path;
 
@@ -18,10 +19,10 @@ use crate::{
 
 /// Lines of a plot.
 const PLOT_LINES: usize = 20;
-/// Numbers of tasks between which the paper saw that nothing scales.
+/// The numbers of tasks between which the paper found no scaling.
 const FEW_AND_MANY: [u32; 2] = [64, 1024];
 
-/// Runs and prints it.
+/// Runs the experiment and prints the results.
 pub fn run(args: &SimArgs) -> CliResult {
     if args.cpu_factor <= 0.0 {
         return Err(CliError::usage("--cpu-factor: sim wall needs more than 0, as names cost little else"));
@@ -55,7 +56,7 @@ pub fn run(args: &SimArgs) -> CliResult {
     Ok(())
 }
 
-/// What the paper says of a ratio, and both of ours.
+/// The paper's statement about a ratio, and our two results.
 struct Finding {
     what: String,
     published: &'static str,
@@ -99,7 +100,7 @@ fn findings(wall: &Wall) -> Vec<Finding> {
     findings
 }
 
-/// Ours both ways, of one number of tasks on one device.
+/// Our runs in both modes, for one number of tasks on one device.
 struct Pair<'a> {
     papers: Option<&'a WallRun>,
     default: &'a WallRun,
@@ -110,7 +111,7 @@ fn pairs(wall: &Wall) -> impl Iterator<Item = Pair<'_>> {
     default.map(|run| Pair { papers: wall.run(&run.device, true, run.tasks), default: run })
 }
 
-/// The same on solid state.
+/// The pairs on solid state.
 fn on_ssd(wall: &Wall) -> impl Iterator<Item = Pair<'_>> {
     pairs(wall).filter(|pair| pair.default.device == "ssd")
 }
@@ -177,7 +178,8 @@ fn text(machine: &Machine, wall: &Wall, options: &WallOptions) -> Vec<String> {
     lines
 }
 
-/// Tasks, hosts, files and entries of a directory; what the MDT lies on and the way; then a value for each operation.
+/// A table of the runs: tasks, hosts, files, entries of a directory, the MDT's device, the mode. Then a value for each
+/// operation.
 fn table<'a>(runs: impl Iterator<Item = &'a WallRun>, value: impl Fn(&WallRun, usize) -> String) -> Vec<Vec<String>> {
     let heads = ["tasks", "hosts", "files", "per directory", "MDT on", "way"];
     let mut table = vec![heads.iter().chain(&WALL_OPERATIONS).map(|head| (*head).to_owned()).collect::<Vec<_>>()];
@@ -197,7 +199,7 @@ fn rates(wall: &Wall) -> Vec<Vec<String>> {
     table
 }
 
-/// Where devices are compared.
+/// A table of how busy the devices are, where devices are compared.
 fn busy(wall: &Wall) -> Vec<Vec<String>> {
     let compared = wall.runs.iter().filter(|run| run.tasks == WALL_COMPARED_AT);
     table(compared, |run, number| format!("{:.0} %", 100.0 * run.device_busy[number]))
@@ -219,7 +221,7 @@ fn shared(wall: &Wall) -> Vec<Vec<String>> {
     table
 }
 
-/// Files by default and the paper's way, on solid state.
+/// Curves of the file operations in the default and the paper's mode, on solid state.
 fn curves(wall: &Wall, tasks: &[u32]) -> Vec<(&'static str, Vec<f64>)> {
     let names = [
         ("create", 0, false),

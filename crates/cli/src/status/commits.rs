@@ -1,4 +1,4 @@
-//! Journals and commits: how full, how many, why each group closed, how long it took.
+//! Journals and commits: how full the journals are, the number of commits, why each group closed, how long it took.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
 const HEADS: [&str; 10] =
     ["journal", "used", "free", "commits", "by time", "by size", "on demand", "p50", "p99", "max"];
 
-/// A line per target that answered, under an empty one; nothing if none did.
+/// A line per target that replied, after an empty line; nothing if none did.
 pub fn table<'a>(targets: impl Iterator<Item = &'a Value>) -> Vec<String> {
     let rows: Vec<Vec<String>> = targets.filter_map(row).collect();
     if rows.is_empty() {

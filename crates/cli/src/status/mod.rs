@@ -1,4 +1,4 @@
-//! `forebay status CLUSTER`: targets, space, sessions, recovery, background work, commits, sizes of requests.
+//! `forebay status CLUSTER`: targets, space, sessions, recovery, background work, commits, request sizes.
 
 mod commits;
 mod sizes;
@@ -35,7 +35,7 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// Prints it; fails if a target does not answer, after printing what is known.
+/// Prints the status. If a target does not reply, it fails after printing what is known.
 pub fn run(args: &StatusArgs) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
     let report = real::run(|env| async move { gather(&env, &cluster).await })?;
@@ -47,9 +47,9 @@ pub fn run(args: &StatusArgs) -> CliResult {
     refuse_silence(&report)
 }
 
-/// Fails if a target does not answer, or has stopped.
+/// Fails if a target does not reply, or has stopped.
 pub fn refuse_silence(report: &Value) -> CliResult {
-    // Why these are lost, and what to do, stands with each.
+    // Each lost target has a text with the reason and what to do.
     let lost: Vec<&str> = targets(report).filter_map(|target| target["lost"].as_str()).collect();
     let of_state = |state: &str| -> Vec<&str> {
         let found = targets(report).filter(|t| t["state"] == *state && t["lost"].is_null());
@@ -70,7 +70,7 @@ pub fn refuse_silence(report: &Value) -> CliResult {
     }
 }
 
-/// The contract's object.
+/// The status as a JSON object.
 pub async fn gather(env: &Env, cluster: &ClusterArg) -> CliResult<Value> {
     let map = ask::map(env, cluster).await?;
     let answers = ask::states(env, &map).await;
@@ -89,7 +89,7 @@ pub async fn gather(env: &Env, cluster: &ClusterArg) -> CliResult<Value> {
     }))
 }
 
-/// Mounts on this machine whose programs wait.
+/// Mounts on this machine whose programs wait for servers.
 fn waiting_mounts(cluster: &ClusterArg) -> Vec<Value> {
     match cluster {
         ClusterArg::Described(cluster) => {
@@ -102,7 +102,7 @@ fn waiting_mounts(cluster: &ClusterArg) -> Vec<Value> {
     }
 }
 
-/// Directory and pid, where the target itself does not tell.
+/// Adds directory and pid, where the target itself does not report them.
 fn add_place(target: &mut Value, cluster: &Cluster) {
     let name = target["name"].as_str().unwrap_or_default().to_owned();
     let described = cluster.targets().into_iter().find(|described| described.id.to_string() == name);
@@ -112,7 +112,7 @@ fn add_place(target: &mut Value, cluster: &Cluster) {
         .map(|(process, _)| process);
     if let Some(words) = described.as_ref().and_then(lost::why) {
         target["lost"] = json!(words);
-        // One that saw it go has stopped, and says so; of others there is nobody to ask.
+        // A target that noticed its loss has stopped, and reports that. For the others there is no server to ask.
         if target["state"] != "stopped" {
             (target["state"], target["error"]) = (json!("lost"), Value::Null);
         }
@@ -124,7 +124,7 @@ fn add_place(target: &mut Value, cluster: &Cluster) {
     if target["pid"].is_null() && target["state"] != "lost" {
         target["pid"] = json!(process);
     }
-    // That nobody answers is no news then.
+    // Its silence is explained by that, so the log's last message is more useful.
     if let (Some(served_by), None, "down") = (served_by, process, target["state"].as_str().unwrap_or_default()) {
         let log = cluster.log_dir().join(format!("{served_by}.log"));
         let words = processes::last_words(&log);
@@ -177,14 +177,14 @@ fn table(report: &Value, devices: bool) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What a client keeps in memory for all targets.
+/// Bytes that a client pins for all targets.
 fn pinned_bytes(report: &Value, client: &Value) -> u64 {
     let sessions = targets(report).flat_map(|target| target["clients"].as_array().into_iter().flatten());
     let own = sessions.filter(|session| session["client"] == client["client"]);
     own.filter_map(|session| session["pinned_bytes"].as_u64()).sum()
 }
 
-/// What clients had to ask again since the target was started.
+/// Requests that clients repeated since the target was started.
 fn repeated(target: &Value) -> Option<String> {
     let count = |key: &str| target["requests"][key].as_u64().unwrap_or(0);
     let (replays, resends) = (count("replays"), count("resends"));
@@ -213,7 +213,7 @@ fn row(target: &Value) -> Vec<String> {
     ]
 }
 
-/// In recovery: for how much longer, and for whom.
+/// The rest of a recovery window, and the clients that the target waits for.
 fn recovery(target: &Value) -> Option<String> {
     let recovery = &target["recovery"];
     let left_ms = recovery["left_ms"].as_u64().filter(|_| target["state"] == "recovering")?;
@@ -221,7 +221,7 @@ fn recovery(target: &Value) -> Option<String> {
     Some(format!("{name} waits for {awaited} of {expected} clients, {:.1} s at most", left_ms as f64 / 1e3))
 }
 
-/// For what, and for how long, the programs on a mount wait.
+/// What the programs on a mount wait for, and for how long.
 fn waiting_mount(waits: &Value) -> String {
     let awaited = waits["awaited"].as_array().into_iter().flatten().map(|awaited| {
         let (target, trouble) = (awaited["target"].as_str().unwrap_or("?"), awaited["trouble"].as_str().unwrap_or(""));
@@ -240,7 +240,7 @@ fn waiting_mount(waits: &Value) -> String {
     )
 }
 
-/// The last committed transno: which change since which start of the target.
+/// The last committed transno, as the number of the change since a start of the target.
 fn durable(target: &Value) -> String {
     match target["last_committed"].as_u64().map(Transno) {
         None => "-".into(),
@@ -249,7 +249,7 @@ fn durable(target: &Value) -> String {
     }
 }
 
-/// Sessions whose clients are connected, and those whose clients are away.
+/// Number of sessions with connected clients, and with disconnected ones.
 fn sessions(target: &Value) -> String {
     let Some(all) = target["sessions"].as_u64() else { return "-".into() };
     let clients = target["clients"].as_array().map_or(&[][..], Vec::as_slice);
@@ -267,7 +267,7 @@ fn bad_places(target: &Value) -> Option<String> {
     ))
 }
 
-/// Copies of a mirrored target that do not hold everything, and devices that begin to fail.
+/// Copies of a mirrored target that are incomplete, and devices that begin to fail.
 fn mirror(target: &Value) -> Vec<String> {
     let name = target["name"].as_str().unwrap_or_default();
     let parts = target["mirror"]["parts"].as_array().map_or(&[][..], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! Sizes of requests: what clients asked the targets for, and what reached their devices ([Spider] figures 10 and 11).
+//! Request sizes: those of clients' requests, and those that reached the devices ([Spider] figures 10 and 11).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{
     units::{show_bytes, show_count},
 };
 
-/// Upper bounds of the columns, in KiB, with their heads. One more column has what is larger.
+/// Upper bounds of the columns, in KiB, with their heads. A further column counts larger requests.
 const COLUMNS: [(u64, &str); 9] = [
     (4, "4K"),
     (8, "8K"),
@@ -22,7 +22,7 @@ const COLUMNS: [(u64, &str); 9] = [
     (1024, "1M"),
 ];
 
-/// Requests of one kind.
+/// The requests of one kind.
 #[derive(Clone, Debug, Default)]
 struct Sizes {
     count: u64,
@@ -52,7 +52,8 @@ impl Sizes {
     }
 }
 
-/// Lines under an empty one; nothing if there was no request. `each`: of every target and device, else of all OSTs and MDTs.
+/// Lines after an empty line; nothing if there was no request. `each`: one for every target and device, otherwise for
+/// all OSTs and MDTs together.
 pub fn table<'a>(targets: impl Iterator<Item = &'a Value>, each: bool) -> Vec<String> {
     let mut kinds: BTreeMap<(String, u8, String), Sizes> = BTreeMap::new();
     for target in targets {
@@ -80,7 +81,7 @@ pub fn table<'a>(targets: impl Iterator<Item = &'a Value>, each: bool) -> Vec<St
     lines.chain(hint).collect()
 }
 
-/// Kinds of requests in the order in which they are shown: what was asked for before what came of it.
+/// The kinds of requests in display order: clients' requests before those to devices.
 fn of_target(target: &Value, each: bool) -> Vec<(u8, String, &Value)> {
     let mut kinds = Vec::new();
     for (order, direction, asked, done) in

@@ -1,5 +1,5 @@
-//! Block devices that misbehave when a test says so. They need root and the kernel's help; where these are not, a test says
-//! so and passes over.
+//! Block devices that fail on demand. They need root and support of the kernel; without them a test says so and is
+//! skipped.
 
 use std::{
     fs::{self, File},
@@ -10,13 +10,13 @@ use std::{
 
 use super::Scratch;
 
-/// A block device in memory (zram) whose writes can be made to fail with EIO, while it can be read.
+/// A block device in memory (zram). Its writes can be made to fail with EIO, while reads still work.
 pub struct Zram {
     number: u32,
 }
 
 impl Zram {
-    /// `None`, and why on stderr, where there can be none.
+    /// `None`, with the reason on stderr, if it cannot be made.
     pub fn new(bytes: u64) -> Option<Self> {
         let added = fs::read_to_string("/sys/class/zram-control/hot_add");
         let why = |error: &dyn std::fmt::Display| eprintln!("no zram device can be made here ({error}): skipped");
@@ -34,7 +34,7 @@ impl Zram {
         format!("/dev/zram{}", self.number)
     }
 
-    /// From now on every write of bytes that are not all the same is answered with EIO.
+    /// From now on every write fails with EIO, unless all its bytes are the same.
     pub fn fail_writes(&self) {
         self.set("mem_limit", "1");
     }
@@ -50,7 +50,7 @@ impl Zram {
 
 impl Drop for Zram {
     fn drop(&mut self) {
-        // Whoever had it open may still be going.
+        // A process that had it open may still be ending.
         for _ in 0..100 {
             let removed = fs::write("/sys/class/zram-control/hot_remove", self.number.to_string()).is_ok();
             if removed || !Path::new(&format!("/sys/block/zram{}", self.number)).exists() {
@@ -61,16 +61,16 @@ impl Drop for Zram {
     }
 }
 
-/// A disk of `bytes` in a file system of its own in memory, which may have less room than that. As a file it is thin: writes
-/// beyond the room are answered with ENOSPC. As a loop device it can be cut, and what is behind is answered with EIO. (Not
-/// both at once: the kernel's loop driver tells of a write that was cut short as if it were whole.)
+/// A disk of `bytes` in its own file system in memory, which may have less space than that. As a file it is thin:
+/// writes beyond the space fail with ENOSPC. As a loop device it can be truncated: I/O behind that fails with EIO. (Not
+/// both at once: the kernel's loop driver reports a short write as complete.)
 pub struct Small {
     device: Option<String>,
     tmpfs: PathBuf,
 }
 
 impl Small {
-    /// A sparse file. `None`, and why on stderr, where there can be none.
+    /// A sparse file. `None`, with the reason on stderr, if it cannot be made.
     pub fn file(scratch: &Scratch, bytes: u64, room_bytes: u64) -> Option<Self> {
         let tmpfs = Path::new(scratch.path()).join("small");
         fs::create_dir_all(&tmpfs).expect("made");
@@ -97,18 +97,18 @@ impl Small {
         self.tmpfs.join("disk")
     }
 
-    /// Gives it all the room it promises.
+    /// Enlarges the file system to the full size of the disk.
     pub fn grow(&self) {
         run(Command::new("mount").args(["-o", "remount,size=1G"]).arg(&self.tmpfs)).expect("remounted");
     }
 
-    /// Where `bytes` lie on it.
+    /// The offset of `bytes` on the disk.
     pub fn find(&self, bytes: &[u8]) -> Option<u64> {
         let all = fs::read(self.backing()).expect("it can be read");
         all.windows(bytes.len()).position(|window| window == bytes).map(|at| at as u64)
     }
 
-    /// Reads at and behind `at` are answered with EIO.
+    /// From now on reads at and behind `at` fail with EIO.
     pub fn cut(&self, at: u64) {
         File::options().write(true).open(self.backing()).and_then(|file| file.set_len(at)).expect("cut");
     }

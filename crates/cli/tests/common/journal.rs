@@ -1,11 +1,11 @@
-//! A target's journal as docs/format.md describes it, for those who want to damage a particular place.
+//! Parses a target's journal as docs/format.md describes it, for tests that damage a particular place.
 
 use std::{fs, path::Path};
 
 const SECTOR: usize = 4096;
 const RING_START: u64 = 8192;
 
-/// What lies in a journal, from its checkpoint on.
+/// The content of a journal from its checkpoint on.
 pub struct Journal {
     pub bytes: Vec<u8>,
     pub records: Vec<Record>,
@@ -16,12 +16,12 @@ pub struct Journal {
 /// One record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// On the device.
+    /// Offset on the device.
     pub offset: usize,
     pub bytes: usize,
     pub is_transaction: bool,
     pub lsn: u64,
-    /// Everything before this was durable when it was built.
+    /// Everything before this lsn was durable when the record was built.
     pub durable: u64,
 }
 
@@ -49,14 +49,14 @@ impl Journal {
         Self { bytes, records, end }
     }
 
-    /// The bytes with one bit of another value.
+    /// The bytes with one bit flipped in the byte at `offset`.
     pub fn flipped(&self, offset: usize) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         bytes[offset] ^= 0x10;
         bytes
     }
 
-    /// The bytes with others at `offset`.
+    /// The bytes with `others` at `offset`.
     pub fn with(&self, offset: usize, others: &[u8]) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         bytes[offset..offset + others.len()].copy_from_slice(others);

@@ -1,4 +1,4 @@
-//! What the tests of the program share.
+//! Helpers for tests of the program.
 #![allow(dead_code, clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod device;
@@ -17,23 +17,23 @@ pub fn forebay() -> Command {
     Command::new(env!("CARGO_BIN_EXE_forebay"))
 }
 
-/// Runs it, expects success, reads its JSON.
+/// Runs the command, expects success, and parses its JSON.
 pub fn json(command: &mut Command) -> serde_json::Value {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("it prints JSON")
 }
 
-/// What it said on stderr.
+/// Its output on stderr.
 pub fn words(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A directory that is gone after the test.
+/// A directory that is removed after the test.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Under the build's own folder for tests: a real file system, where /tmp may be memory.
+    /// In the build's directory for tests: a real file system, while /tmp may be memory.
     pub fn new(name: &str) -> Self {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a directory can be made");

@@ -8,14 +8,14 @@ use std::{
 
 use super::{Scratch, forebay};
 
-/// A cluster with two mounts. Taken down, whatever the test did.
+/// A cluster with two mounts. It is stopped at the end of the test, even if the test fails.
 pub struct Mounts {
     pub scratch: Scratch,
     pub first: PathBuf,
     pub second: PathBuf,
 }
 
-/// Says so if not.
+/// Whether a mount is possible; prints a note if not.
 pub fn can_mount() -> bool {
     // SAFETY: a call without arguments that only tells.
     let can = unsafe { libc::geteuid() } == 0 && Path::new("/dev/fuse").exists();
@@ -26,7 +26,7 @@ pub fn can_mount() -> bool {
 }
 
 impl Mounts {
-    /// `None` where nothing can be mounted.
+    /// `None` if nothing can be mounted.
     pub fn new(name: &str) -> Option<Self> {
         if !can_mount() {
             return None;
@@ -36,7 +36,7 @@ impl Mounts {
         let at = |what: &str| base.join(what);
         let mounts = Self { first: at("m1"), second: at("m2"), scratch };
         let (cluster, first, second) = (mounts.cluster(), mounts.first.clone(), mounts.second.clone());
-        // With less room small writes are not kept back in a mount.
+        // With less space a mount does not delay small writes.
         let sizes = ["--osts", "2", "--ost-size", "512MiB", "--mdt-size", "256MiB", "--mount"];
         run(forebay().args(["up", &cluster]).args(sizes).arg(&first));
         std::fs::create_dir(&second).expect("a directory is made");
@@ -57,12 +57,12 @@ impl Mounts {
         format!("{}/c", self.scratch.path())
     }
 
-    /// Every server dies.
+    /// Kills every server.
     pub fn kill_servers(&self) {
         let status = super::json(forebay().args(["status", &self.cluster(), "--json"]));
         let pid = status["targets"][0]["pid"].as_u64().expect("a pid").to_string();
         run(Command::new("kill").args(["-9", &pid]));
-        // What the kernel has to clear away takes its time.
+        // The kernel takes a while to clean up the process.
         let is_gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z') || rest.is_empty())
@@ -70,7 +70,7 @@ impl Mounts {
         assert!(soon(is_gone), "process {pid} does not die");
     }
 
-    /// Every server that died comes back.
+    /// Restarts every server that was killed.
     pub fn bring_back(&self) {
         run(forebay().args(["up", &self.cluster()]));
     }
@@ -89,7 +89,7 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// True within a moment.
+/// Whether `what` becomes true within a few seconds.
 pub fn soon(what: impl Fn() -> bool) -> bool {
     (0..300).any(|_| {
         let is = what();

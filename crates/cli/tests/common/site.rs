@@ -1,4 +1,4 @@
-//! A cluster of one MDT and two OSTs for tests that hurt it.
+//! A cluster of one MDT and two OSTs for tests that damage it.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Scratch, forebay, words};
 
-/// One MDT and two OSTs, stopped at first; taken down whatever a test does with it.
+/// One MDT and two OSTs, initially stopped. They are stopped at the end of the test, even if the test fails.
 pub struct Site {
     pub scratch: Scratch,
 }
@@ -42,7 +42,7 @@ impl Site {
         assert!(output.status.success(), "{}", words(&output));
     }
 
-    /// The stopped target `name` is made anew on these devices, empty.
+    /// Formats the stopped target `name` anew on these devices.
     pub fn put_on(&self, name: &str, data: &str, journal: &str) {
         fs::remove_dir_all(self.path(name)).expect("removed");
         let map = fs::read_to_string(self.path("cluster.toml")).expect("a description");
@@ -65,12 +65,12 @@ impl Site {
         fs::read_to_string(self.path("log/servers.log")).expect("there is a log")
     }
 
-    /// Where clients find MDT0000.
+    /// The addresses of MDT0000.
     pub fn mgs(&self) -> Vec<Address> {
         vec![Address::Unix(self.path("run/MDT0000.sock").to_string_lossy().into_owned())]
     }
 
-    /// All servers at once, as the kernel ends them.
+    /// Kills all servers at once (SIGKILL).
     pub fn kill(&self) {
         let noted = fs::read_to_string(self.path("run/servers.pid")).expect("they run");
         let pid: i32 = noted.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid");
@@ -88,20 +88,20 @@ impl Site {
         assert!(!self.path("run/servers.pid").exists(), "{said}: a process is left");
     }
 
-    /// `fsck` of the target `name` or, with "", of all: its exit code and all it says.
+    /// Runs `fsck` on the target `name` or, with "", on all. Returns its exit code and its output.
     pub fn fsck(&self, name: &str, flags: &[&str]) -> (Option<i32>, String) {
         let output = forebay().arg("fsck").args(flags).arg(self.path(name)).output().expect("it runs");
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &words(&output))
     }
 
-    /// After the damage was undone, it comes up and everything is as it was.
+    /// After the damage was undone, the cluster starts and fsck finds no problem.
     pub fn is_well(&self) {
         self.comes_up();
         self.down();
         assert_eq!(self.fsck("", &["--verify-data"]).0, Some(0), "{}", self.fsck("", &["--verify-data"]).1);
     }
 
-    /// What `status` says, in JSON and in words, and its exit code.
+    /// The output of `status`, in JSON and as text, and its exit code.
     pub fn status(&self) -> (Value, String, Option<i32>) {
         let json = forebay().args(["status", "--json", self.scratch.path()]).output().expect("it runs");
         let plain = forebay().args(["status", self.scratch.path()]).output().expect("it runs");

@@ -1,4 +1,4 @@
-//! A program that writes through the library, remembers what was synced, and compares it later.
+//! A program that writes through the library, remembers which files were synced, and compares them later.
 
 use std::{
     future::Future,
@@ -16,7 +16,7 @@ use forebay_env::{Address, Env, real, sync::watch};
 /// Bytes of a file.
 pub const FILE_BYTES: usize = 96 << 10;
 
-/// Byte `at` of file `number`: such that no two files and no two sectors are alike.
+/// Content of file `number`: no two files and no two sectors are the same.
 fn content(number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut step = || {
@@ -41,10 +41,10 @@ pub fn root() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// Runs `program` with a client of its own. `None`: `patience` passed, and the client was dropped as if it had died.
+/// Runs `program` with a client of its own. `None`: `timeout` passed, and the client was dropped as if it had crashed.
 pub fn with_client<T, F: Future<Output = T>>(
     mgs: &[Address],
-    patience: Duration,
+    timeout: Duration,
     program: impl FnOnce(Client, Env) -> F,
 ) -> Option<T> {
     let options = MountOptions::new(mgs.to_vec());
@@ -52,15 +52,15 @@ pub fn with_client<T, F: Future<Output = T>>(
         let work = async {
             let client = Client::mount(&env, options).await.expect("mounted");
             let result = program(client.clone(), env.clone()).await;
-            // Where a server is away this takes for ever: the client dies.
+            // If a server is unreachable this takes forever; then the client crashes.
             let _ = env.timeout(Duration::from_secs(3), client.unmount()).await;
             result
         };
-        env.timeout(patience, work).await.ok()
+        env.timeout(timeout, work).await.ok()
     })
 }
 
-/// Makes file `number` and returns when it is synced.
+/// Creates file `number` and returns when it is synced.
 pub async fn write_synced(client: &Client, number: u64) -> ClientResult<()> {
     let file = client.create_path(&root(), &name(number), OpenMode::WRITE).await?;
     let mut at = 0;
@@ -72,14 +72,14 @@ pub async fn write_synced(client: &Client, number: u64) -> ClientResult<()> {
     client.close(file).await
 }
 
-/// The OST that file `number` lies on.
+/// The OST that holds file `number`.
 pub async fn ost_of(client: &Client, number: u64) -> u32 {
     let attr = client.resolve(&root(), &name(number)).await.expect("it is there");
     let (layout, _) = client.get_layout(attr.fid).await.expect("a layout");
     layout.expect("of a file").home()
 }
 
-/// Whether file `number` is there, whole.
+/// Whether file `number` exists with its whole content.
 pub async fn read_back(client: &Client, number: u64) -> ClientResult<bool> {
     let file = client.open_path(&root(), &name(number), OpenMode::READ).await?;
     let mut found = Vec::new();
@@ -94,7 +94,7 @@ pub async fn read_back(client: &Client, number: u64) -> ClientResult<bool> {
     Ok(found == content(number))
 }
 
-/// Files `0..count` must all be there, whole.
+/// Checks that files `0..count` all exist with their whole content.
 pub fn all_there(mgs: &[Address], count: u64) {
     let read = with_client(mgs, Duration::from_secs(60), |client, _| async move {
         for number in 0..count {
@@ -104,7 +104,7 @@ pub fn all_there(mgs: &[Address], count: u64) {
     assert!(read.is_some(), "they are read within a minute");
 }
 
-/// A program that makes one synced file after another.
+/// A program that creates one synced file after another.
 pub struct Busy {
     synced: Arc<AtomicU64>,
     stop: watch::Sender<bool>,
@@ -135,12 +135,12 @@ impl Busy {
         Self { synced, stop, thread: thread::spawn(work) }
     }
 
-    /// Files synced so far.
+    /// Number of files synced so far.
     pub fn synced(&self) -> u64 {
         self.synced.load(Ordering::SeqCst)
     }
 
-    /// Waits until that many are.
+    /// Waits until `count` files are synced.
     pub fn reach(&self, count: u64) {
         while self.synced() < count {
             assert!(!self.thread.is_finished(), "the program died");
@@ -148,7 +148,7 @@ impl Busy {
         }
     }
 
-    /// The program dies, with all it holds; how many files it had synced.
+    /// Ends the program as by a crash. Returns how many files it had synced.
     pub fn die(self) -> u64 {
         let _ = self.stop.send(true);
         self.thread.join().expect("it did not panic");

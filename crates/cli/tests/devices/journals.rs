@@ -1,5 +1,5 @@
-//! Journals on devices of their own: shared by several targets, moved, lost. Whatever a user does wrong is refused with words
-//! that say what to do, and nothing is lost by it.
+//! Journals on separate devices: shared by several targets, moved, lost. User errors are refused with a message that
+//! says what to do, and lose no data.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 use std::{
@@ -26,7 +26,7 @@ fn blank(path: &Path, mib: u64) {
     File::create(path).expect("made").set_len(mib << 20).expect("room");
 }
 
-/// `format ost` of the stopped target `name`, with `flags`.
+/// The command `format ost` for the stopped target `name`, with `flags`.
 fn format(site: &Site, name: &str, flags: &[&str]) -> Command {
     let map = fs::read_to_string(site.path("cluster.toml")).expect("a description");
     let cluster = map.split('"').nth(1).expect("its uuid").to_owned();
@@ -47,7 +47,7 @@ fn works(command: &mut Command) -> String {
     said(&output)
 }
 
-/// It must end with exit code 1 (2: the arguments are wrong) and these words.
+/// The command must end with exit code `code` (2: the arguments are wrong) and these words.
 fn is_refused(command: &mut Command, code: i32, expected: &[&str]) {
     let output = command.output().expect("it runs");
     assert_eq!(output.status.code(), Some(code), "{command:?}: {}", words(&output));
@@ -70,7 +70,7 @@ fn slots(device: &Path) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// A site whose two OSTs have their journals on one device, made by two formats at once.
+/// A site whose two OSTs have their journals on one device, made by two formats in parallel.
 fn shared(name: &str) -> (Site, PathBuf) {
     let site = Site::new(name);
     let device = site.path("fast");
@@ -89,7 +89,7 @@ fn shared(name: &str) -> (Site, PathBuf) {
     (site, device)
 }
 
-/// Files rewritten with O_TRUNC, so that truncates come between: what the last round left is synced.
+/// Rewrites files with O_TRUNC, so that truncates lie between the writes. The files of the last round are synced.
 fn rewrite(site: &Site, rounds: u8) {
     let written = writer::with_client(&site.mgs(), MINUTE, |client, _| async move {
         for round in 0..rounds {
@@ -111,7 +111,7 @@ fn is_rewritten(site: &Site, rounds: u8) {
             assert_eq!(bytes.len(), 50_000 - usize::from(round) * 1000, "file {number}");
             assert!(bytes.iter().all(|byte| *byte == round * 8 + number + 1), "file {number}");
         }
-        // And they take more.
+        // They accept new writes.
         client.write_file(&writer::root(), "/again-0", vec![1; 10]).await.expect("written");
         assert_eq!(client.read_file(&writer::root(), "/again-0").await.expect("read").len(), 10);
     });
@@ -123,7 +123,8 @@ fn is_clean(site: &Site) {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// Objects that a dead client wrote, and that no committed create has, are collected half a minute after it is gone.
+/// Waits until fsck is clean. Objects that a crashed client wrote for files without a committed create are collected
+/// half a minute after its end.
 fn becomes_clean(site: &Site) {
     let (code, said) = site.fsck("", &["--verify-data"]);
     if code == Some(0) {
@@ -149,7 +150,7 @@ fn two_osts_share_a_journal_device_and_are_killed_on_it() {
     }
     busy.reach(45);
     let synced = busy.die();
-    // While they are served nobody takes or moves a journal.
+    // While the targets are served no journal can be freed or moved.
     let ost = site.path("OST0000");
     let uuid = json(&mut journal(&["list", "--json"], &[&device]))["slots"][0]["target"].clone();
     is_refused(journal(&["free"], &[&device]).arg(uuid.as_str().expect("a uuid")), 1, &["in use"]);
@@ -186,7 +187,7 @@ fn a_journal_moves_to_a_device_and_back_and_everything_is_there() {
         site.down();
     }
     assert_eq!(slots(&shared), []);
-    // What it left in the file is no journal any more.
+    // The bytes that the move left in the file are no longer a journal.
     fs::write(site.path("OST0000/journal.path"), format!("{}\n", file.display())).expect("written");
     site.refuses("no intact anchor");
     fs::remove_file(site.path("OST0000/journal.path")).expect("removed");
@@ -204,10 +205,10 @@ fn what_cannot_hold_a_journal_is_refused_and_left_as_it_is() {
         command.args(["--full-stripe", "4KiB"]);
         command
     };
-    // No room, too small.
+    // Not enough space; too small.
     is_refused(&mut fresh(&["--journal", path, "--journal-size", "30MiB"]), 1, &["no room", "smaller --journal-size"]);
     is_refused(&mut fresh(&["--journal", path, "--journal-size", "32KiB"]), 1, &["journal", "at least"]);
-    // The journal of a target that has all of its device.
+    // The journal of a target that uses the whole device.
     let whole = site.path("whole");
     works(&mut format(&site, "OST0005", &["--journal", whole.to_str().expect("UTF-8")]));
     let theirs = fs::read(&whole).expect("read");
@@ -215,7 +216,7 @@ fn what_cannot_hold_a_journal_is_refused_and_left_as_it_is() {
         let mut command = fresh(&["--journal", whole.to_str().expect("UTF-8")]);
         is_refused(command.args(flags), 1, &["holds the journal of target", "--journal-size", "--overwrite-journal"]);
     }
-    // Somebody's thesis.
+    // A user's file.
     let thesis = site.path("thesis.tex");
     let text = vec![b'x'; 2 << 20];
     fs::write(&thesis, &text).expect("written");
@@ -231,7 +232,7 @@ fn what_cannot_hold_a_journal_is_refused_and_left_as_it_is() {
     assert!(fs::read(&thesis).expect("read") == text && fs::read(&whole).expect("read") == theirs);
     assert!(fs::read(&device).expect("read") == before);
     assert!(!site.path("OST0007/identity").exists());
-    // Of no worth, it was said.
+    // The flag allows overwriting it.
     works(&mut fresh(&["--journal", thesis.to_str().expect("UTF-8"), "--overwrite-journal"]));
     site.is_well();
 }
@@ -252,13 +253,13 @@ fn a_target_with_anothers_journal_is_refused() {
         assert!(matches!(code, Some(4 | 8)), "{}: {code:?} {told}", wrong.display());
         assert!(fs::read(wrong).ok() == before, "{}: {told}", wrong.display());
     }
-    // A device with slots, and none of this target.
+    // A device with slots, but none of this target.
     let other = site.path("other");
     blank(&other, 40);
     works(&mut format(&site, "OST0006", &["--journal", other.to_str().expect("UTF-8"), "--journal-size", "8MiB"]));
     fs::write(&named, format!("{}\n", other.display())).expect("written");
     site.refuses("forebay journal list");
-    // Two directories with one journal: the second one is told.
+    // Two directories with one journal: the second one is refused.
     fs::write(&named, &right).expect("brought back");
     site.comes_up();
     let twin = site.path("twin");
@@ -302,7 +303,7 @@ fn a_lost_journal_is_told_and_made_anew_and_what_was_synced_is_there() {
     println!("{synced} synced files of {} bytes are whole; {missing} listed as perhaps missing", writer::FILE_BYTES);
 }
 
-/// Bytes of which no two sectors are alike.
+/// Bytes in which no two sectors are the same.
 fn noise(length: usize) -> Vec<u8> {
     let step = |state: &mut u64| {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -311,7 +312,7 @@ fn noise(length: usize) -> Vec<u8> {
     std::iter::repeat_n((), length).scan(7, |state, ()| step(state)).collect()
 }
 
-/// Flips a bit of the byte behind `part` on the device, if that holds it.
+/// Flips a bit of the byte behind `part` on the device, if the device holds `part`.
 fn rots_behind(device: &Path, part: &[u8]) -> bool {
     let bytes = fs::read(device).expect("read");
     let Some(at) = bytes.windows(part.len()).position(|window| window == part) else { return false };
@@ -371,7 +372,7 @@ fn a_shared_device_that_is_lost_is_replaced_by_another() {
     site.refuses("is not at");
     let another = site.path("another");
     blank(&another, 40);
-    // Not where it was: a plain file there would pass for the device.
+    // Not at the old path: a plain file there would be mistaken for the device.
     let (code, told) = site.fsck("OST0000", &["--repair"]);
     assert!(code == Some(8) && told.contains("--journal PATH") && !device.exists(), "{code:?}: {told}");
     let place = another.to_str().expect("UTF-8");
@@ -382,7 +383,7 @@ fn a_shared_device_that_is_lost_is_replaced_by_another() {
         assert_eq!(code, Some(1), "{told}");
     }
     assert_eq!(slots(&another).len(), 2);
-    // The old one came back: it is not theirs any more, and nobody asks it.
+    // The old device is back: it no longer belongs to the targets, and is not used.
     fs::rename(site.path("away"), &device).expect("back");
     let (code, told) = site.fsck("OST0000", &["--repair", "--journal", device.to_str().expect("UTF-8")]);
     assert!(code == Some(8) && told.contains("forebay journal move"), "{code:?}: {told}");

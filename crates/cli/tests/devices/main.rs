@@ -1,5 +1,5 @@
-//! Journals and devices that are shared, lost, rotten, sick or full, under real servers. One program: its tests wait for servers more
-//! than they compute, and two of them run at once.
+//! Journals and devices that are shared, lost, corrupt, failing or full, under real servers. One test program, because
+//! its tests wait for servers more than they compute, and two of them run at once.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! Servers in a cgroup with too little memory: the kernel kills them, which is a crash like any other; and what they need is
-//! bounded.
+//! Servers in a cgroup with too little memory: the kernel kills them, which is a crash like any other. The memory that
+//! they need is bounded.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 use std::{
@@ -22,14 +22,14 @@ use crate::common::{
 const MINUTE: Duration = Duration::from_secs(60);
 /// More than an MDT and two OSTs with two clients need.
 const ENOUGH: u64 = 512 << 20;
-/// What is written at once, to whatever end.
+/// Bytes that are written at once, regardless of the consequences.
 const FLOOD_BYTES: usize = 256 << 20;
-/// What a mount may have.
+/// The memory limit of a mount.
 const CACHES_LIMIT: u64 = 144 << 20;
-/// More than a fourth of that.
+/// More than a quarter of that.
 const FILE_MIB: u64 = 50;
 
-/// A memory cgroup (version 1 or 2). `None`, with words, where none can be made.
+/// A memory cgroup (version 1 or 2). `None`, with a note, if it cannot be made.
 struct Group(PathBuf);
 
 impl Group {
@@ -61,7 +61,7 @@ impl Group {
         fs::read_to_string(self.0.join(file)).expect("a usage").trim().parse().expect("a number")
     }
 
-    /// How many processes the kernel has killed.
+    /// Number of processes that the kernel has killed.
     fn killed(&self) -> u64 {
         let file = if self.is_first_version() { "memory.oom_control" } else { "memory.events" };
         let text = fs::read_to_string(self.0.join(file)).expect("events");
@@ -71,7 +71,7 @@ impl Group {
 
     fn limit(&self, bytes: u64) {
         fs::write(self.0.join(self.limit_file()), bytes.to_string()).expect("it is limited");
-        // Where there is no swap there is nothing to forbid.
+        // Without swap there is nothing to forbid.
         let _ = fs::write(self.0.join("memory.swap.max"), "0");
         let _ = fs::write(self.0.join("memory.swappiness"), "0");
     }
@@ -79,7 +79,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The last process may still be on its way out.
+        // The last process may still be ending.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -89,13 +89,13 @@ impl Drop for Group {
     }
 }
 
-/// Writes a lot at once; the servers may die of it.
+/// Writes a lot at once; this may kill the servers.
 async fn flood(client: Client) {
     let Ok(file) = client.create_path(&root(), "/flood", OpenMode::WRITE).await else { return };
     let _ = client.write(&file, 0, vec![7; FLOOD_BYTES]).await;
 }
 
-/// write and sync |the kernel kills the servers for want of memory| P1, and programs go on
+/// write and sync |the kernel kills the servers for lack of memory| P1, and programs continue
 #[test]
 fn servers_that_the_kernel_kills_for_want_of_memory_lose_nothing_that_was_synced() {
     let Some(group) = Group::new() else { return };
@@ -129,7 +129,7 @@ fn servers_that_the_kernel_kills_for_want_of_memory_lose_nothing_that_was_synced
     assert_eq!(site.fsck("", &[]).0, Some(0), "{}", site.fsck("", &[]).1);
 }
 
-/// Takes a mount away, whatever became of the test: its directory is about to be removed.
+/// Unmounts at the end of the test, even if it fails: the directory is about to be removed.
 struct TakenAway(PathBuf);
 
 impl Drop for TakenAway {
@@ -138,7 +138,8 @@ impl Drop for TakenAway {
     }
 }
 
-/// read more than there is memory for, through a mount that may keep all of it | what it keeps goes first, and nobody is killed
+/// read more than there is memory for, through a mount that may cache all of it | its cache shrinks, and no process is
+/// killed
 #[test]
 fn a_mount_that_is_short_of_memory_keeps_less() {
     let Some(group) = Group::new() else { return };
@@ -163,7 +164,7 @@ fn a_mount_that_is_short_of_memory_keeps_less() {
         (0..FILE_MIB).for_each(|number| file.write_all(&vec![number as u8 + 1; 1 << 20]).expect("it writes"));
         file.sync_all().expect("it syncs");
     }
-    // What is committed is kept.
+    // Committed bytes are cached.
     thread::sleep(Duration::from_secs(2));
     for name in [&names[..], &names[..]].concat() {
         let mut file = fs::File::open(name).expect("it opens");

@@ -1,5 +1,6 @@
-//! A journal that rots or is cut while a target is down. What was committed is never dropped in silence: the target refuses,
-//! says what to do, and leaves its bytes as they are. A tail that was torn by the crash itself is cut off.
+//! A journal that is corrupted or truncated while a target is down. Committed changes are never dropped silently: the
+//! target refuses to start, says what to do, and leaves its bytes unchanged. A tail that was torn by the crash itself
+//! is cut off.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 use std::{
@@ -16,7 +17,7 @@ use crate::common::{
     writer::{self, Busy},
 };
 
-/// A site whose servers were killed under load, after a client had synced `synced` files; the client died, too.
+/// A site whose servers were killed under load, after a client had synced `synced` files. The client crashed, too.
 struct Crashed {
     site: Site,
     synced: u64,
@@ -37,7 +38,8 @@ impl Crashed {
         self.site.path(target).join("journal")
     }
 
-    /// `up` and fsck must refuse, naming what to do, and leave every byte as it is; then the damage is undone.
+    /// `up` and fsck must refuse with a message that says what to do, and leave every byte unchanged. Then the damage
+    /// is undone.
     fn is_refused(&self, target: &str, damage: &str, rotten: &[u8], whole: &[u8]) {
         let path = self.journal(target);
         fs::write(&path, rotten).expect("damaged");
@@ -59,7 +61,7 @@ impl Crashed {
         fs::write(&path, whole).expect("brought back");
     }
 
-    /// It comes up with everything that was synced.
+    /// The site starts, and has all files that were synced.
     fn is_whole(&self) {
         self.site.comes_up();
         writer::all_there(&self.site.mgs(), self.synced);
@@ -69,7 +71,7 @@ impl Crashed {
     }
 }
 
-/// Sizes and times of what a target consists of: changed by any write.
+/// Sizes and times of a target's files: changed by any write.
 #[derive(Debug, PartialEq, Eq)]
 struct Touched(Vec<(u64, i64, i64)>);
 
@@ -83,7 +85,7 @@ impl Touched {
     }
 }
 
-/// Every kind of damage to what `target` had committed is refused. (A target for each site: whoever is not damaged comes up
+/// Every kind of damage to what `target` had committed is refused. (A site for each target: an undamaged target starts
 /// meanwhile, and leaves an empty journal.)
 fn refuses_damage(name: &str, target: &str) {
     let crashed = Crashed::new(name);
@@ -91,7 +93,7 @@ fn refuses_damage(name: &str, target: &str) {
     let transactions: Vec<_> = journal.records.iter().filter(|record| record.is_transaction).collect();
     assert!(transactions.len() >= 15, "{} transactions are not in a checkpoint", transactions.len());
     let (first, middle) = (transactions[0], transactions[transactions.len() / 2]);
-    // The last one that a later record calls durable.
+    // The last transaction that a later record attests as durable.
     let durable = journal.records.iter().map(|record| record.durable).max().expect("records");
     let last = transactions.iter().rfind(|record| record.lsn < durable).expect("one");
     let older = journal.bytes[first.offset..first.offset + first.bytes].to_vec();
@@ -143,7 +145,7 @@ fn a_tail_torn_by_the_crash_is_cut_off_and_what_was_synced_is_there() {
     for target in ["OST0000", "MDT0000"] {
         let path = crashed.journal(target);
         let journal = Journal::read(&path);
-        // The record that was being written: its first half has arrived, its second half is what lay there before.
+        // The record that was being written: its first half is new, its second half is the previous content.
         let like = journal.records.iter().rfind(|record| record.is_transaction).expect("one");
         let mut torn = journal.bytes[like.offset..like.offset + 2048].to_vec();
         torn[32..40].copy_from_slice(&(like.lsn + (journal.end - like.offset) as u64).to_le_bytes());
@@ -153,7 +155,8 @@ fn a_tail_torn_by_the_crash_is_cut_off_and_what_was_synced_is_there() {
     assert_eq!(crashed.site.log().matches("a torn record at its end was dropped").count(), 2, "{}", crashed.site.log());
 }
 
-/// The last commit before a crash is attested by nothing on the disk for a moment; a client that was told of it knows.
+/// For a moment nothing on disk attests the last commit before a crash. A client that was notified of the commit knows
+/// of it.
 #[test]
 fn a_client_that_was_told_of_a_commit_does_not_let_it_vanish() {
     let site = Site::new("told");
@@ -182,7 +185,7 @@ fn a_client_that_was_told_of_a_commit_does_not_let_it_vanish() {
     for word in [&ost[..], "lost committed changes", "bring back the newest", "umount --force"] {
         assert!(said.contains(word), "no '{word}' in {said}");
     }
-    // The client is gone: it goes on without these changes, as told.
+    // The client is gone: as the message said, the target starts without these changes.
     site.comes_up();
     site.down();
     site.is_well();

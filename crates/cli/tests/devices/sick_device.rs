@@ -1,7 +1,7 @@
-//! Block devices that answer EIO, or have no room behind them. No program is told a success that is none; the server says
-//! what happened and what to do; what was synced before is there afterwards, and so is all space.
+//! Block devices that fail with EIO, or have no space behind them. No program gets a false success. The server says
+//! what happened and what to do. What was synced before is there afterwards, and so is all space.
 //!
-//! Needs root and devices of the kernel's (see `common/device.rs`); a test that has none says so and passes over.
+//! Needs root and devices of the kernel (see `common/device.rs`); without them a test says so and is skipped.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 use std::time::Duration;
@@ -18,15 +18,15 @@ use forebay_proto::{Errno, Fid};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The state of target `name` in what `status` says.
+/// The state of target `name` in the output of `status`.
 fn target<'s>(status: &'s Value, name: &str) -> &'s Value {
     let targets = status["targets"].as_array().expect("targets");
     targets.iter().find(|target| target["name"] == name).expect("it is listed")
 }
 
-/// Waits until `name` has stopped; `status` and the log must say so, why, and what to do.
+/// Waits until `name` has stopped. `status` and the log must say so, with the reason and what to do.
 fn says_why_it_stopped(site: &Site, name: &str, device: &str) {
     let began = std::time::Instant::now();
     let (status, said, code) = loop {
@@ -34,7 +34,7 @@ fn says_why_it_stopped(site: &Site, name: &str, device: &str) {
         if target(&all.0, name)["state"] == "stopped" {
             break all;
         }
-        assert!(began.elapsed() < PATIENCE, "{name} does not stop: {}\n{}", all.1, site.log());
+        assert!(began.elapsed() < TIMEOUT, "{name} does not stop: {}\n{}", all.1, site.log());
         std::thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(code, Some(1), "{said}");
@@ -46,7 +46,7 @@ fn says_why_it_stopped(site: &Site, name: &str, device: &str) {
     assert!(site.log().contains(&reason), "{}", site.log());
 }
 
-/// Which of `numbers` were synced; none of the others may have been said to be.
+/// Syncs files of `numbers` until one fails. Returns that number and the outcome.
 async fn sync_until_it_fails(
     client: &forebay_client::Client,
     numbers: std::ops::Range<u64>,
@@ -59,8 +59,8 @@ async fn sync_until_it_fails(
     (numbers.end, Ok(()))
 }
 
-/// A device whose writes fail while a program writes: the program waits, nothing it was told is untrue, and when the
-/// device is well and `up` was called it goes on, without an error.
+/// A device whose writes fail while a program writes. The program waits, and every reply that it got is true. When the
+/// device works again and `up` was called, the program continues without an error.
 fn waits_and_goes_on(name: &str, sick: &Zram, site: &Site) {
     site.comes_up();
     let busy = Busy::start(&site.mgs());
@@ -74,7 +74,7 @@ fn waits_and_goes_on(name: &str, sick: &Zram, site: &Site) {
         assert!(said.contains(word), "still sick: no '{word}' in {said}");
     }
     match output.status.success() {
-        // A start writes to the journal alone: a sick data device is noticed at the first write.
+        // A start writes only to the journal: a failing data device is noticed at the first write.
         true => says_why_it_stopped(site, name, &sick.path()),
         false => assert!(said.contains("did not start"), "{said}"),
     }
@@ -127,11 +127,11 @@ fn a_thin_device_without_room_answers_enospc_and_takes_more_when_it_grows() {
     let journal = site.path("OST0000.journal");
     site.put_on("OST0000", &data.path(), journal.to_str().expect("UTF-8"));
     site.comes_up();
-    // Else what follows would go to the other OST.
+    // Otherwise the following writes would go to the other OST.
     let pool = forebay().args(["pool", "new", site.scratch.path(), "thin", "OST0000"]).output().expect("it runs");
     assert!(pool.status.success(), "{}", words(&pool));
     let fill = |from: u64| {
-        let filled = writer::with_client(&site.mgs(), PATIENCE, |client, _| async move {
+        let filled = writer::with_client(&site.mgs(), TIMEOUT, |client, _| async move {
             let thin = parse_layout(b"-p thin").expect("a layout");
             client.set_layout(&writer::root(), Fid::ROOT, thin).await.expect("set");
             let (failed, outcome) = sync_until_it_fails(&client, from..from + 400).await;
@@ -147,7 +147,7 @@ fn a_thin_device_without_room_answers_enospc_and_takes_more_when_it_grows() {
     }
     writer::all_there(&site.mgs(), failed);
     data.grow();
-    // If the store itself had something to write it tries again only now and then, and refuses writes until it has.
+    // If the store itself had something to write, it retries at intervals, and refuses writes until it succeeds.
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(fill(failed + 1), (failed + 401, Ok(())), "{}", site.log());
     site.down();
@@ -165,11 +165,11 @@ fn bytes_that_a_device_cannot_read_are_eio_and_the_rest_is_served() {
     let busy = Busy::start(&site.mgs());
     busy.reach(200);
     let synced = busy.die();
-    // From the head of a file in the middle on, the device answers EIO.
+    // The device fails with EIO from the head of a file in the middle on.
     let lost = (synced / 2..synced).find_map(|number| data.find(&writer::head(number))).expect("one lies there");
     let kept = std::fs::read(data.backing()).expect("a copy");
     data.cut(lost);
-    let outcomes = writer::with_client(&site.mgs(), PATIENCE, |client, _| async move {
+    let outcomes = writer::with_client(&site.mgs(), TIMEOUT, |client, _| async move {
         let mut outcomes = Vec::new();
         for number in 0..synced {
             outcomes.push(writer::read_back(&client, number).await.map_err(|error| error.errno));

@@ -1,4 +1,4 @@
-//! Where a target may be made, and what is left where that fails.
+//! Where a target may be formatted, and what is left if that fails.
 
 use std::{fs, path::Path, process::Output};
 
@@ -45,7 +45,8 @@ fn a_directory_that_holds_other_things_is_not_formatted() {
     assert_eq!(fs::read(at("copy/lock")).expect("there"), b"somebody's");
 }
 
-/// format that fails at its data, after its journal was made | nothing is left, and the next makes a journal of its own size
+/// format that fails at its data, after its journal was made | nothing is left, and the next makes a journal of its own
+/// size
 #[test]
 fn a_format_that_fails_leaves_nothing_behind() {
     let scratch = Scratch::new("failed-format");
@@ -53,7 +54,7 @@ fn a_format_that_fails_leaves_nothing_behind() {
     let failed = format(&dir, &["--size", "4096TiB", "--slab-size", "1GiB", "--journal-size", "32MiB"]);
     assert!(!failed.status.success(), "no disk has that");
     assert!(scratch.names().is_empty(), "{:?}: {}", scratch.names(), words(&failed));
-    // The same in a directory that was there.
+    // The same in an existing directory.
     fs::create_dir_all(&dir).expect("made");
     assert!(!format(&dir, &["--size", "4096TiB", "--slab-size", "1GiB", "--journal-size", "32MiB"]).status.success());
     assert_eq!(fs::read_dir(&dir).expect("it stays").count(), 0);

@@ -1,4 +1,4 @@
-//! Mounts over what they need.
+//! Mounts over directories that they need.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use super::{
     },
 };
 
-/// up --mount at the cluster, at what holds it, through a link | refused, before anything is made
+/// up --mount at the cluster, at a directory that holds it, through a link | refused, before anything is made
 #[test]
 fn up_does_not_mount_over_the_directory_that_holds_its_cluster() {
     let scratch = Scratch::new("over");
@@ -37,7 +37,8 @@ fn up_does_not_mount_over_the_directory_that_holds_its_cluster() {
     }
 }
 
-/// mount over a cluster that is served: itself, what holds it, by a bind mount, a target of it | refused; beside it it works
+/// mount over a cluster that is served: itself, a directory that holds it, by a bind mount, a target of it | refused;
+/// next to it allowed
 #[test]
 fn mount_does_not_hide_what_its_servers_work_in() {
     let Some(mounts) = Mounts::new("hides") else { return };

@@ -1,4 +1,4 @@
-//! Few open files.
+//! Low limits of open files.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! Targets whose directories go away.
+//! Targets whose directories disappear.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn state(site: &Site, target: usize) -> String {
     site.status().0["targets"][target]["state"].as_str().unwrap_or_default().to_owned()
 }
 
-/// an OST's directory is deleted while it is served | it stops and says so; down tells; up goes on with the rest
+/// an OST's directory is deleted while it is served | it stops and says so; down reports it; up serves the rest
 #[test]
 fn a_target_whose_directory_is_deleted_stops_and_the_others_go_on() {
     let site = Site::new("deleted");
@@ -40,7 +40,7 @@ fn a_target_whose_directory_is_deleted_stops_and_the_others_go_on() {
     assert_eq!(state(&site, 2), "lost");
 }
 
-/// an OST's directory is away at the start, and comes back | the others are served meanwhile, then all
+/// an OST's directory is missing at the start, and comes back | the others are served meanwhile, then all
 #[test]
 fn a_target_that_comes_back_is_served_by_the_next_up() {
     let site = Site::new("comes-back");

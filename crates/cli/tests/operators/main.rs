@@ -1,5 +1,5 @@
-//! What an operator does that goes wrong: each is noticed or refused at once, with the true reason and what to do. Parts need root
-//! and /dev/fuse; they say so and do nothing where these are not.
+//! Operator errors: each is noticed or refused at once, with the true reason and what to do. Some tests need root and
+//! /dev/fuse; without them they say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 #[path = "../common/mod.rs"]
@@ -18,10 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What takes longer than this waits for something that does not come.
+/// A command that takes longer than this is waiting for something that does not come.
 const AT_ONCE: Duration = Duration::from_secs(15);
 
-/// Runs it, and expects that it ends at once.
+/// Runs the command, and expects that it ends at once.
 fn at_once(command: &mut Command) -> Output {
     let begun = Instant::now();
     let output = command.output().expect("it runs");
@@ -29,7 +29,7 @@ fn at_once(command: &mut Command) -> Output {
     output
 }
 
-/// Ended, whatever the test did.
+/// A program that is ended after the test, even if the test fails.
 struct Program(Child);
 
 impl Program {

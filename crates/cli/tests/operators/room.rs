@@ -1,4 +1,4 @@
-//! How much of a file system a new cluster takes.
+//! How much space a new cluster takes.
 
 use std::{path::Path, process::Command};
 
@@ -13,7 +13,7 @@ fn free_mib(path: &str) -> u64 {
     said.lines().nth(1).and_then(|line| line.trim().parse().ok()).expect("a number")
 }
 
-/// up without sizes, on file systems with little room | takes half of it, says so before, and leaves room
+/// up without sizes, on file systems with little space | takes half of it, says so before, and leaves space
 #[test]
 fn up_says_what_it_takes_and_leaves_room() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! Mounts that somebody still holds when they are taken away.
+//! Mounts that are in use when they are unmounted.
 
 use std::{fs, path::Path, process::Command};
 
@@ -21,9 +21,10 @@ fn sit_in(mnt: &Path) -> Program {
     Program(Command::new("sleep").arg("600").current_dir(mnt).spawn().expect("it starts"))
 }
 
-/// a program stands in the mount | umount names it; umount -l returns, and names it; mount again and down name it, and nobody waits
+/// a program's directory is the mount | umount names it; umount -l returns, and names it; mount again and down name it,
+/// without a wait
 #[test]
-fn who_stands_in_a_mount_is_named_at_once() {
+fn umount_names_holders_at_once() {
     let Some(mounts) = Mounts::new("sits") else { return };
     let mnt = mounts.first.clone();
     fs::write(mnt.join("f"), "kept").expect("written");
@@ -44,7 +45,7 @@ fn who_stands_in_a_mount_is_named_at_once() {
     let refused = call(&["umount"], place);
     let said = words(&refused);
     assert!(refused.status.code() == Some(1) && said.contains(&named) && said.contains("--force"), "{said}");
-    // The place is free for another mount.
+    // The mount point is free for another mount.
     let again = call(&["mount", &cluster], place);
     assert!(again.status.success() && words(&again).contains(&named), "{}", words(&again));
     assert_eq!(fs::read(mnt.join("f")).expect("read"), b"kept");
@@ -54,13 +55,13 @@ fn who_stands_in_a_mount_is_named_at_once() {
     assert!(down.status.code() == Some(1) && words(&down).contains(&named), "{}", words(&down));
 
     sitting.end();
-    // Who calls from within holds nothing.
+    // A command called from within the mount does not hold it.
     run(Command::new(env!("CARGO_BIN_EXE_forebay")).arg("umount").arg(&mnt).current_dir(&mnt));
     run(forebay().args(["down", &cluster]));
 }
 
-/// a mount namespace has the mount | umount is done, and says for whom it goes on; down names who uses it there, and ends it when
-/// nobody does
+/// a mount namespace has the mount | umount is done, and names the holder; down names a user of the mount there, and
+/// ends the mount when there is none
 #[test]
 fn a_mount_namespace_that_keeps_a_mount_is_named_and_holds_nobody_up() {
     let Some(mounts) = Mounts::new("namespace") else { return };
@@ -93,7 +94,8 @@ fn a_mount_namespace_that_keeps_a_mount_is_named_and_holds_nobody_up() {
     assert_eq!(fs::read(mnt.join("f")).expect("read"), b"of the container");
 }
 
-/// servers die, and a program waits in a call, which is seen in nothing of it | umount tells of it, and what it waits for
+/// servers die, and a program waits in a call without any visible use of the mount | umount reports it, and what it
+/// waits for
 #[test]
 fn a_program_that_waits_in_a_call_is_told_of_with_what_it_waits_for() {
     let Some(mounts) = Mounts::new("in-a-call") else { return };

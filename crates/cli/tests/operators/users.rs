@@ -1,4 +1,4 @@
-//! Clusters of plain users, and what users see of clusters that are not theirs.
+//! Clusters of unprivileged users, and what a user sees of another user's cluster.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,10 +7,10 @@ use super::{
     common::{Scratch, forebay, mounts::can_mount, words},
 };
 
-/// nobody(65534): a user with a name, which fusermount3 asks for.
+/// nobody(65534): fusermount3 needs a user with a name.
 const USER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups env -i";
 
-/// Root, and a user who can run the program; says so if not.
+/// Whether this is root, and another user can run the program; prints a note if not.
 fn can_be_another_user() -> bool {
     // SAFETY: a call without arguments that only tells.
     let is_root = unsafe { libc::geteuid() } == 0;
@@ -22,7 +22,8 @@ fn can_be_another_user() -> bool {
     can
 }
 
-/// Runs a script in a mount namespace with a /dev/fuse of its own (`$D`) that users may open, in a directory that all may write.
+/// Runs a script in a mount namespace with its own /dev/fuse (`$D`) that users may open, in a directory that all may
+/// write.
 fn in_namespace(scratch: &Scratch, script: &str) {
     let head = format!(
         "set -eu
@@ -95,7 +96,8 @@ fn a_device_that_a_user_may_not_open_is_told_from_one_that_is_missing() {
     );
 }
 
-/// status, mount, down, up, fsck of a cluster of root's by another user | told whose it is, not to make one
+/// status, mount, down, up, fsck of root's cluster by another user | the message names the owner, and does not suggest
+/// making one
 #[test]
 fn a_cluster_of_another_user_is_told_from_none() {
     if !can_be_another_user() {

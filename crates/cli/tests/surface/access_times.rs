@@ -27,9 +27,9 @@ fn times(path: &Path) -> [i64; 3] {
     ]
 }
 
-/// Whether `read` moves the access time of `path` as it is looked at at once; no other time moves.
+/// Whether `read` updates the access time of `path`, as seen immediately. No other time may change.
 fn moves(path: &Path, read: impl FnOnce(&Path)) -> bool {
-    // The clock of a kernel's times has ticks.
+    // The kernel's clock for file times advances in ticks.
     sleep(Duration::from_millis(20));
     let before = times(path);
     read(path);
@@ -47,7 +47,7 @@ fn read(path: &Path) {
 
 fn map(path: &Path) {
     let file = File::open(path).expect("opened");
-    // SAFETY: a private mapping of an open file that has this byte.
+    // SAFETY: a read-only mapping of an open file that has this byte.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), 1, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
         assert_ne!(at, libc::MAP_FAILED);
@@ -65,7 +65,8 @@ fn change(path: &Path) {
     fs::set_permissions(path, fs::metadata(path).expect("there").permissions()).expect("set");
 }
 
-/// Reads of each kind after a change move it and once only; not with O_NOATIME; an old one moves; one that is given stays
+/// Reads of each kind after a change update it, once only; not with O_NOATIME; an old one is updated; one that is set
+/// stays
 #[test]
 fn access_times_move_as_relatime_says() {
     let Some(mounts) = Mounts::new("relatime") else { return };
@@ -101,7 +102,7 @@ fn access_times_move_as_relatime_says() {
     let open = OpenOptions::new().write(true).open(&file).expect("opened");
     open.set_times(FileTimes::new().set_accessed(given).set_modified(given - Duration::from_secs(5))).expect("given");
     assert!(moves(&file, read));
-    // One that is given while the file is open counts.
+    // An access time that is set while the file is open counts.
     let reader = File::open(&file).expect("opened");
     change(&file);
     assert_eq!(reader.read_at(&mut [0; 10], 0).expect("read"), 10);

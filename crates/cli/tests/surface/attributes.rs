@@ -34,8 +34,8 @@ fn attributes(path: &Path) -> BTreeSet<String> {
     names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
-/// user, trusted and security attributes of files, directories and links, and flags | the answers of the local file system; the
-/// same from the other mount after the servers died; others see no trusted ones
+/// user, trusted and security attributes of files, directories and links, and flags | the results of the local file
+/// system; the same from the other mount after the servers were killed; other users see no trusted ones
 #[test]
 fn extended_attributes_of_each_kind_are_those_of_the_local_file_system() {
     let Some(mounts) = Mounts::new("attributes") else { return };

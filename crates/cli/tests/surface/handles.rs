@@ -16,7 +16,7 @@ use crate::{
     done,
 };
 
-/// A handle as name_to_handle_at(2) gives it: the kernel's structure, with room for 128 bytes.
+/// A handle of name_to_handle_at(2): the kernel's structure, with space for 128 bytes.
 #[repr(C, align(8))]
 struct Handle {
     bytes: u32,
@@ -55,31 +55,31 @@ fn handles_of_files_outlive_the_mount_and_the_servers() {
     fs::remove_file(dir.join("gone")).expect("removed");
     run(forebay().arg("umount").arg(&mounts.first));
     mounts.kill_servers();
-    // Together with the mount that `up` made.
+    // Also restarts the mount that `up` made.
     mounts.bring_back();
     let found = open_handle(&mounts.first, &mut file, libc::O_RDONLY).expect("it opens");
     assert_eq!(std::io::read_to_string(found).expect("read"), "found again");
     assert_eq!(open_handle(&mounts.first, &mut gone, libc::O_RDONLY).map(drop), Err(libc::ESTALE));
     let found = open_handle(&mounts.first, &mut directory, libc::O_RDONLY | libc::O_DIRECTORY).expect("it opens");
-    // The kernel finds the way up from there.
+    // The kernel finds the parent directories from there.
     let way = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).expect("a path");
     assert_eq!(way, dir);
     let names: Vec<_> = fs::read_dir(format!("/proc/self/fd/{}", found.as_raw_fd())).expect("listed").collect();
     assert_eq!(names.len(), 1);
 }
 
-/// The kernel forgets what nobody uses, as where memory is short.
+/// Makes the kernel drop unused dentries and inodes, as when memory is short.
 fn forget_all() {
     fs::write("/proc/sys/vm/drop_caches", "2").expect("root may");
 }
 
-/// Where an open file or directory lies, as the kernel has it.
+/// The path of an open file or directory, as the kernel knows it.
 fn place(file: &File) -> std::path::PathBuf {
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("a path")
 }
 
-/// Handles of directories and files that the mount knows well, after the kernel has forgotten them: where they were, renamed here,
-/// moved by another mount, taken away while open
+/// Handles of directories and files that the mount has cached, after the kernel has dropped them: at their old path,
+/// renamed here, moved by another mount, removed while open
 #[test]
 fn handles_stay_good_when_the_kernel_has_forgotten_what_they_are_of() {
     let Some(mounts) = Mounts::new("forgotten") else { return };
@@ -91,7 +91,7 @@ fn handles_stay_good_when_the_kernel_has_forgotten_what_they_are_of() {
     fs::write(deep.join("inner"), b"x").expect("written");
     let open = |handle: &mut Handle| open_handle(&mounts.first, handle, libc::O_RDONLY);
     let [mut of_top, mut of_deep, mut of_file] = [&top, &deep, &file].map(|path| handle_of(path));
-    // The mount has all names of these directories by now.
+    // Now the mount has all names of these directories cached.
     for directory in [&top, &deep] {
         fs::read_dir(directory).expect("listed").for_each(|entry| drop(entry.expect("an entry").metadata()));
     }
@@ -111,12 +111,12 @@ fn handles_stay_good_when_the_kernel_has_forgotten_what_they_are_of() {
     let found = open(&mut of_deep).expect("it opens");
     assert_eq!(place(&found), top.join("b/deeper"));
     assert_eq!(fs::read_dir(place(&found)).expect("listed").count(), 1);
-    // Without a name it is there as long as somebody has it open.
+    // Without a name it exists as long as it is open.
     fs::remove_dir_all(&top).expect("removed");
     assert_eq!(open(&mut of_file).map(drop), Err(libc::ESTALE));
     assert_eq!(open(&mut of_deep).map(drop), Ok(()));
     drop(found);
-    // The kernel tells of the last close a moment later.
+    // The kernel sends a RELEASE for the last close a moment later.
     let of_deep = std::cell::RefCell::new(of_deep);
     assert!(soon(|| open(&mut of_deep.borrow_mut()).map(drop) == Err(libc::ESTALE)));
 }

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{c, common::mounts::Mounts};
 
-/// A directory as readdir(3) gives it: names and, before each, telldir(3).
+/// A directory read with readdir(3): its names and, before each, telldir(3).
 struct Listing(*mut libc::DIR);
 
 impl Listing {
@@ -87,10 +87,10 @@ fn a_directory_that_others_change_is_listed_without_a_name_missed_or_told_twice(
             let all: BTreeSet<&String> = seen.iter().collect();
             let twice = seen.len() - all.len();
             let missed = stays.iter().filter(|name| !all.contains(name)).count();
-            // A name that went and came again while the list was read may have come twice, in two places or in one.
+            // A name that was removed and made again during the listing may appear twice.
             let stayed: Vec<&String> = seen.iter().filter(|name| stays.contains(*name)).collect();
             assert_eq!((stayed.len(), missed), (stays.len(), 0), "round {round}, {twice} names twice");
-            // From a place that was told, what follows is what followed, as far as it stayed.
+            // After seekdir(3) to an earlier position, the same names follow, as far as they still exist.
             for (place, name) in places.iter().filter(|(_, name)| stays.contains(name)).step_by(311) {
                 listing.seek(*place);
                 let found = std::iter::from_fn(|| listing.next()).find(|name| stays.contains(name));

@@ -1,5 +1,5 @@
-//! The rarer calls of POSIX and Linux through a mount, compared with what the local file system does where it can be. Needs root
-//! and /dev/fuse; says so and does nothing where they are not.
+//! The rarer calls of POSIX and Linux through a mount, compared with the local file system where possible. Needs root
+//! and /dev/fuse; without them the tests say so and skip.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the user
 
 mod access_times;
@@ -30,15 +30,15 @@ fn errno() -> i32 {
     Error::last_os_error().raw_os_error().expect("an errno")
 }
 
-/// What a system call returned, or its errno.
+/// The result of a system call, or its errno.
 fn done(returned: i64) -> Result<i64, i32> {
     if returned >= 0 { Ok(returned) } else { Err(errno()) }
 }
 
-/// A call in a directory: what it returned, or its errno.
+/// A call in a directory, with its result or errno.
 type Ask<'a> = &'a dyn Fn(&Path) -> Result<i64, i32>;
 
-/// Runs the same calls here and on the local file system, and expects the same answers.
+/// Runs the same calls here and on the local file system, and expects the same results.
 fn same_answers(mnt: &Path, calls: &[(&str, Ask<'_>)]) {
     let local =
         Scratch::new(&format!("{}-local", mnt.parent().and_then(Path::file_name).expect("a name").to_string_lossy()));

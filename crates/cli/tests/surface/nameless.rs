@@ -45,7 +45,7 @@ fn inodes_used(mnt: &Path) -> u64 {
     space.f_files - space.f_ffree
 }
 
-/// A program that holds a file without a name in `dir`, and sleeps.
+/// A program that holds a nameless file in `dir` open, and sleeps.
 fn holder(dir: &Path) -> Child {
     let dir = c(dir);
     let mut command = Command::new("sleep");
@@ -86,7 +86,8 @@ fn a_file_without_a_name_survives_every_server_and_may_be_given_one() {
     assert!(seen == [vec![7; 100_000], vec![8; 50_000]].concat());
     assert_eq!(fs::metadata(mounts.second.join("d/named")).expect("there").nlink(), 2);
 
-    // One that was given a name stays; one that was not goes with its holder, whether that ends well or not.
+    // A file that was given a name stays. One without a name ends with its holder, whether the holder exits or is
+    // killed.
     drop((file, never));
     assert!(soon(|| inodes_used(&mounts.first) == before.1 + 1), "{} {}", inodes_used(&mounts.first), before.1);
     let mut holder = holder(&dir);
@@ -94,7 +95,7 @@ fn a_file_without_a_name_survives_every_server_and_may_be_given_one() {
     holder.kill().and_then(|()| holder.wait()).expect("killed");
     assert!(soon(|| inodes_used(&mounts.first) == before.1 + 1));
 
-    // A directory may go while such a file was made in it.
+    // A directory can be removed while a nameless file made in it is open.
     let file = tmpfile(&dir, 0).expect("made");
     fs::remove_dir_all(&dir).expect("removed");
     file.write_all_at(b"x", 0).expect("written");

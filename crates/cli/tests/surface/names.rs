@@ -54,7 +54,7 @@ fn names_are_any_bytes_up_to_their_longest() {
     }
     fs::write(deep.join("f"), b"x").expect("written");
     assert_eq!(fs::metadata(deep.join("f")).expect("there").len(), 1);
-    // Deeper than any path that the kernel takes.
+    // Deeper than the longest path that the kernel accepts.
     let mut held = File::open(&deep).expect("open");
     for _ in 0..20 {
         let at = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())).join(long(255));

@@ -71,7 +71,7 @@ fn offsets_at_the_limits_are_answered_as_by_the_local_file_system() {
             ("an unknown mode", &|dir| allocate(dir, 0x100, 0, 10)),
         ],
     );
-    // Sparse, and longer than ext4 has files.
+    // Sparse, and longer than the longest file of ext4.
     let file = open(&mounts.first);
     let far = (16 << 40) - 5;
     file.write_all_at(b"the end is near", far).expect("written");

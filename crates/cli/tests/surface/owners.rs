@@ -12,7 +12,7 @@ use crate::{
     common::{Scratch, mounts::Mounts},
 };
 
-/// `words` of a shell, as user and group `user`, in `dir`.
+/// Runs `words` in a shell, as user and group `user`, in `dir`.
 pub fn as_user(user: u32, dir: &Path, words: &str) -> bool {
     let user = user.to_string();
     let mut command = Command::new("setpriv");
@@ -20,7 +20,8 @@ pub fn as_user(user: u32, dir: &Path, words: &str) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it runs").success()
 }
 
-/// 40 groups beside one's own, the one that counts among the last | the kernel's check, and the server's: names made, lists set
+/// 40 supplementary groups, the relevant one among the last | the kernel's check, and the server's: names made, lists
+/// set
 #[test]
 fn supplementary_groups_count_however_many() {
     let Some(mounts) = Mounts::new("groups") else { return };
@@ -112,7 +113,7 @@ fn groups_sticky_bits_and_times_follow_the_rules_of_the_local_file_system() {
         answers
     };
     assert_eq!(answers(&mounts.first), answers(Path::new(local.path())));
-    // Left alone is left alone, to the nanosecond.
+    // UTIME_OMIT leaves a time unchanged, to the nanosecond.
     let path = c(&mounts.first.join("d/t"));
     let before = fs::metadata(mounts.second.join("d/t")).expect("there");
     let omit = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
@@ -124,10 +125,10 @@ fn groups_sticky_bits_and_times_follow_the_rules_of_the_local_file_system() {
     assert_eq!((after.mtime(), after.mtime_nsec()), (5, 123_456_789));
 }
 
-/// Somebody's file, which he has open, is given away through another mount | he changes nothing of it any more; who holds the
-/// capability does
+/// A user's file, which the user has open, is given away through another mount | the user changes nothing of it any
+/// more; a process with the capability does
 #[test]
-fn the_owner_of_before_changes_nothing_through_what_he_has_open() {
+fn previous_owner_cannot_change_attributes_through_open_file() {
     const USER: u32 = 4242;
     let Some(mounts) = Mounts::new("given") else { return };
     let path = mounts.first.join("f");

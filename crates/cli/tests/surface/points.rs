@@ -34,7 +34,7 @@ fn a_mount_covers_what_lies_there_and_is_refused_where_one_is_or_nothing_answers
         let (code, said) = mount(&cluster, &busy, &["-o", options]);
         assert!(code == Some(2) && said.contains(words), "{options}: {said}");
     }
-    // One whose description says that it is another cluster than the one that answers there.
+    // A description with another cluster's uuid than the one that replies there.
     let file = format!("{cluster}/cluster.toml");
     let described = fs::read_to_string(&file).expect("a description");
     let uuid = described.split('"').nth(1).expect("its uuid");

@@ -60,7 +60,7 @@ fn a_range_is_copied_from_file_to_file_as_on_the_local_file_system() {
         let (here, there) = (fs::read(mounts.second.join(name)), fs::read(Path::new(local.path()).join(name)));
         assert!(here.expect("read") == there.expect("read"), "{name}");
     }
-    // Who copies more than one request does is told how much was, and goes on.
+    // A copy of more bytes than one request takes returns a partial count, and the program continues.
     run(Command::new("cp").arg(mounts.first.join("to")).arg(mounts.first.join("cp")));
     run(Command::new("cmp").arg(mounts.first.join("to")).arg(mounts.second.join("cp")));
 }

@@ -1,4 +1,4 @@
-//! Room: fallocate(2), and what a deleted file gives back.
+//! Space: fallocate(2), and the space that a deleted file frees.
 
 use std::{
     fs::{self, File},
@@ -23,7 +23,7 @@ pub fn allocate(file: &File, mode: i32, offset: i64, bytes: i64) -> Result<i64, 
 }
 
 #[test]
-fn room_that_fallocate_set_aside_is_there_when_the_file_system_is_full() {
+fn fallocated_space_is_writable_when_full() {
     let Some(mounts) = Mounts::new("aside") else { return };
     run(forebay().args(["setstripe", "-c", "2", "-S", "1MiB"]).arg(&mounts.first));
     let available = || {
@@ -32,7 +32,7 @@ fn room_that_fallocate_set_aside_is_there_when_the_file_system_is_full() {
         said.lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok()).expect("a number")
     };
     let make = |name: &str| File::create_new(mounts.first.join(name)).expect("made");
-    // Others are told when the file is closed.
+    // Asked on the first mount: other mounts learn of a reservation only when the file is closed.
     let blocks = |name: &str| fs::metadata(mounts.first.join(name)).expect("there").blocks() * 512;
     let (before, aside) = (available(), 100 << 20);
     let file = make("aside");
@@ -70,7 +70,7 @@ fn room_that_fallocate_set_aside_is_there_when_the_file_system_is_full() {
     file.sync_all().expect("durable");
     assert_eq!(blocks("aside"), aside as u64);
     assert!(fs::read(mounts.second.join("aside")).expect("read").iter().all(|byte| *byte == 5));
-    // It is given back by a hole, a truncate and a delete.
+    // A hole, a truncate and a delete free it.
     assert_eq!(allocate(&kept, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 4 << 20), Ok(0));
     assert_eq!(blocks("kept"), 6 << 20);
     kept.set_len(1 << 20).expect("cut");
@@ -80,8 +80,8 @@ fn room_that_fallocate_set_aside_is_there_when_the_file_system_is_full() {
     assert!((0..5).any(|_| soon(|| available() > before - (8 << 20))), "{} of {before}", available());
 }
 
-/// fallocate(2) of 100 places far from each other; of one range that is then written, with 100 holes | all are granted; the holes
-/// give their room back
+/// fallocate(2) of 100 ranges far from each other; of one range that is then written, with 100 holes | all are granted;
+/// the holes free their space
 #[test]
 fn room_may_be_set_aside_in_many_places_and_many_holes_give_it_back() {
     let Some(mounts) = Mounts::new("places") else { return };
@@ -102,7 +102,7 @@ fn room_may_be_set_aside_in_many_places_and_many_holes_give_it_back() {
     assert!(soon(|| blocks() == (bytes - (100 << 17)) as u64), "{} bytes", blocks());
 }
 
-/// over half of all room is set aside, or written, and deleted, again and again | there is room each time, at once
+/// over half of all space is reserved, or written, and deleted, again and again | there is space each time, at once
 #[test]
 fn room_of_a_deleted_file_is_there_for_the_next() {
     let Some(mounts) = Mounts::new("rotate") else { return };

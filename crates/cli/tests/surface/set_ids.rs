@@ -1,4 +1,4 @@
-//! Set-id bits and file capabilities: what changes bytes takes them away, as on the local file system.
+//! Set-id bits and file capabilities: a change of bytes removes them, as on the local file system.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -77,7 +77,7 @@ const CHANGES: [(&str, Change); 14] = [
     ("fsync", |_, file, _| done(unsafe { libc::fsync(file) }.into())),
 ];
 
-/// Who changes the file: the superuser, or somebody of a group.
+/// The caller that changes the file: root, or a user with or without the file's group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Who {
     Root,
@@ -86,7 +86,7 @@ enum Who {
 }
 
 impl Who {
-    /// Becomes this one, in a thread of its own, which may not go back.
+    /// Changes to this user, in a separate thread, which cannot change back.
     fn become_this(self) {
         let groups: &[u32] = if self == Self::Member { &[GROUP] } else { &[] };
         if self != Self::Root {
@@ -103,7 +103,8 @@ impl Who {
     }
 }
 
-/// A file of `mode` in `base`, open; a change of it by `who`; its mode then, and whether it has capabilities.
+/// Makes a file of `mode` in `base`, opens it, and lets `who` change it. Returns its mode then, and whether it has
+/// capabilities.
 fn changed(base: &Path, (what, change): (&str, Change), who: Who, mode: u32) -> (Result<i64, i32>, u32, bool) {
     let dir = base.join("d");
     let _ = fs::create_dir(&dir);
@@ -113,7 +114,7 @@ fn changed(base: &Path, (what, change): (&str, Change), who: Who, mode: u32) -> 
     fs::write(&source, vec![8; BYTES]).expect("written");
     std::os::unix::fs::chown(&path, Some(USER + 1), Some(GROUP)).expect("given away");
     fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
-    // Of version 2, of one capability.
+    // Version 2, one capability.
     let capability: Vec<u8> = [0x0200_0001_u32, 0x400, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
     set_attribute(&path, CAPABILITY, &capability, 0).expect("set");
     let (dir, source) = (File::open(&dir).expect("opened"), File::open(&source).expect("opened"));
@@ -130,7 +131,8 @@ fn changed(base: &Path, (what, change): (&str, Change), who: Who, mode: u32) -> 
     (done, mode, has_capability)
 }
 
-/// Each way to change bytes, by root, by who is of the file's group and by who is not, of each kind of set-id bits
+/// Each way to change bytes, by root, by a member of the file's group and by another user, with each kind of set-id
+/// bits
 #[test]
 fn what_changes_bytes_takes_set_ids_and_capabilities_away_as_on_the_local_file_system() {
     let Some(mounts) = Mounts::new("set-ids") else { return };

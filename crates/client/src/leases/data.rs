@@ -12,7 +12,7 @@ pub(crate) enum Holds {
     #[default]
     Nothing,
     /// What is written in the claimed pieces (see `sharing`).
-    Share,
+    Ranges,
     /// All of it.
     All,
 }
@@ -24,8 +24,8 @@ impl Leases {
     }
 
     /// A reply to what was `asked` brought a share of it.
-    pub fn learn_share(&self, asked: Ticket, fid: Fid) {
-        self.learn_of_data(asked, fid, Holds::Share);
+    pub fn learn_ranges(&self, asked: Ticket, fid: Fid) {
+        self.learn_of_data(asked, fid, Holds::Ranges);
     }
 
     fn learn_of_data(&self, asked: Ticket, fid: Fid, brought: Holds) {
@@ -66,7 +66,7 @@ impl Leases {
     }
 
     /// Nothing more is kept back of `fid`, nor under what was asked for before. The MDT may count it as leased, and ask it back.
-    pub fn give_up_share(&self, fid: Fid) {
+    pub fn give_up_ranges(&self, fid: Fid) {
         let mut state = self.state.borrow_mut();
         state.stop_keeping(fid);
         drop(state);

@@ -11,10 +11,10 @@ use super::{Dropped, Leases, State};
 use crate::limits;
 
 impl Leases {
-    /// What nobody has wanted any of for a while is given up: see [`Leases::take_unheard`], [`Leases::question`]. True if it is.
+    /// What nobody has wanted any of for a while is given up: see [`Leases::take_undelivered`], [`Leases::question`]. True if it is.
     pub fn give_up_idle(&self) -> bool {
         self.alive();
-        let is_idle = self.env.now().since(self.state.borrow().used) >= limits::KEPT_IDLE;
+        let is_idle = self.env.now().since(self.state.borrow().used) >= limits::CACHE_IDLE;
         let had = is_idle && self.state.borrow().nodes.values().any(|node| node.leased);
         if is_idle {
             self.give_up_all();
@@ -26,7 +26,7 @@ impl Leases {
     pub fn question(&self) -> Option<AwaitRecalls> {
         self.alive();
         let mut state = self.state.borrow_mut();
-        let nothing = (state.acknowledged <= state.known_acknowledged || planted(Bug::LastRecallUnsaid))
+        let nothing = (state.acknowledged <= state.known_acknowledged || planted(Bug::LastRecallNotAcknowledged))
             && state.returned.is_empty()
             && state.data.is_empty()
             && state.flushed.is_empty()
@@ -59,16 +59,16 @@ impl Leases {
     /// acknowledged ([`Leases::acknowledge`]); if there is nothing, it is.
     #[cfg(test)]
     pub fn recalled(&self, fids: &[Fid], sequence: u64) -> Vec<Dropped> {
-        let unheard = self.drop_recalled(fids);
-        if unheard.is_empty() {
+        let undelivered = self.drop_recalled(fids);
+        if undelivered.is_empty() {
             self.acknowledge(sequence);
         }
-        unheard
+        undelivered
     }
 
     /// As [`Leases::recalled`], which is not to be acknowledged yet.
     pub fn drop_recalled(&self, fids: &[Fid]) -> Vec<Dropped> {
-        let mut unheard = Vec::new();
+        let mut undelivered = Vec::new();
         for fid in fids.iter().filter(|_| !planted(Bug::RecallIgnored)) {
             let dropped = {
                 let mut state = self.state.borrow_mut();
@@ -79,10 +79,10 @@ impl Leases {
                 node.recalled = number;
                 node.give_up(*fid, self.env.now())
             };
-            unheard.extend(self.tell(dropped));
+            undelivered.extend(self.tell(dropped));
         }
         self.bound();
-        unheard
+        undelivered
     }
 
     /// The MDT did not hear that these were given back.
@@ -156,8 +156,8 @@ impl Leases {
             state.forgotten = state.forgotten.max(node.recalled).max(node.data_ended).max(node.changed);
             node.give_up(fid, now)
         };
-        let unheard = self.tell(dropped);
-        self.state.borrow_mut().unheard.extend(unheard);
+        let undelivered = self.tell(dropped);
+        self.state.borrow_mut().undelivered.extend(undelivered);
         true
     }
 
@@ -172,8 +172,8 @@ impl Leases {
             let oldest = {
                 let mut state = self.state.borrow_mut();
                 let most_bytes = state.most_bytes.unwrap_or(u64::MAX);
-                let inodes = limits::KEPT_INODES.min((most_bytes / limits::KEPT_INODE_BYTES) as usize);
-                let names = limits::KEPT_NAMES.min((most_bytes / limits::KEPT_NAME_BYTES) as usize);
+                let inodes = limits::CACHED_INODES.min((most_bytes / limits::CACHED_INODE_BYTES) as usize);
+                let names = limits::CACHED_NAMES.min((most_bytes / limits::CACHED_NAME_BYTES) as usize);
                 if state.nodes.len() <= inodes && state.names <= names {
                     return;
                 }
@@ -187,8 +187,8 @@ impl Leases {
     }
 
     /// What was given up of our own accord and nobody may have heard of yet: said again before it is returned.
-    pub fn take_unheard(&self) -> Vec<Dropped> {
-        std::mem::take(&mut self.state.borrow_mut().unheard)
+    pub fn take_undelivered(&self) -> Vec<Dropped> {
+        std::mem::take(&mut self.state.borrow_mut().undelivered)
     }
 
     /// Tells what was dropped. What may not have been heard is to be said again.

@@ -10,11 +10,13 @@
 //! Invariant: what is answered from here is what the MDT would have answered at some time during the call.
 //! Invariant: whoever was told that something may be kept ([`Leases::attributes_for`], [`Leases::name_for`]) is told when
 //! it may not, before the MDT is; or its time is over.
-//! Invariant: bounded ([`limits::KEPT_INODES`], [`limits::KEPT_NAMES`]).
+//! Invariant: bounded ([`limits::CACHED_INODES`], [`limits::CACHED_NAMES`]).
 
-mod ahead;
 mod data;
 mod ends;
+mod entries;
+pub(crate) mod recalls;
+pub(crate) mod size_watches;
 
 use std::{
     cell::{Cell, RefCell},
@@ -31,10 +33,10 @@ use forebay_proto::{
     message::{Attr, DataRecall, EntryReply, OpenReply, attr_flags, lease_flags},
 };
 
-use self::ahead::{Directory, Single};
+use self::entries::{Directory, Single};
 pub(crate) use self::{
-    ahead::{AllPaused, Lone, Told, commits},
     data::Holds,
+    entries::{AllPaused, EntryChange, SoleLease, commits},
 };
 use crate::limits;
 
@@ -100,7 +102,7 @@ struct State {
     data: BTreeMap<Fid, Holds>,
     /// Recalls of data after which nothing is kept back any more, to be said.
     flushed: Vec<DataRecall>,
-    unheard: Vec<Dropped>,
+    undelivered: Vec<Dropped>,
     /// Directories whose names the MDT may count as leased to us for changes, and what we make of it.
     directories: BTreeMap<Fid, Directory>,
     /// Directories whose own attributes are being changed, and how many such changes are under way.
@@ -236,7 +238,7 @@ impl Leases {
         let node = state.nodes.get_mut(&attr.fid);
         let current = |node: &&mut Node| node.leased && node.entry.as_ref().is_some_and(|entry| entry.attr == *attr);
         let Some(node) = node.filter(current) else { return Duration::ZERO };
-        node.attributes_until = self.env.now() + left + limits::TAKEN_LATE;
+        node.attributes_until = self.env.now() + left + limits::KERNEL_DELAY;
         left
     }
 
@@ -246,7 +248,7 @@ impl Leases {
         let Some(left) = self.alive() else { return Duration::ZERO };
         let mut state = self.state.borrow_mut();
         let Some(node) = state.nodes.get_mut(&fid).filter(|node| node.leased) else { return Duration::ZERO };
-        node.attributes_until = self.env.now() + left + limits::TAKEN_LATE;
+        node.attributes_until = self.env.now() + left + limits::KERNEL_DELAY;
         left
     }
 
@@ -262,7 +264,7 @@ impl Leases {
         if kept != Some(fid) {
             return Duration::ZERO;
         }
-        node.names_until = self.env.now() + left + limits::TAKEN_LATE;
+        node.names_until = self.env.now() + left + limits::KERNEL_DELAY;
         left
     }
 

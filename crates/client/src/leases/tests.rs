@@ -196,7 +196,7 @@ fn nothing_is_kept_when_the_mdt_has_not_been_heard_for_too_long() {
 fn what_nobody_wants_is_given_back() {
     with(|sim, leases| {
         found(leases, leases.ticket());
-        let end = leases.env.now() + limits::KEPT_IDLE;
+        let end = leases.env.now() + limits::CACHE_IDLE;
         while leases.env.now() < end {
             sim.run_for(Duration::from_secs(1));
             leases.heard(leases.env.now());
@@ -215,7 +215,7 @@ fn where_memory_is_short_fewer_are_kept() {
             (from..from + 100).for_each(|low| leases.learn(leases.ticket(), &entry(Fid { high: 1, low })));
         };
         learn(0);
-        leases.keep_within(40 * limits::KEPT_INODE_BYTES);
+        leases.keep_within(40 * limits::CACHED_INODE_BYTES);
         assert_eq!(leases.kept().0, 40);
         assert_eq!(leases.question().map(|question| question.returned.len()), Some(60));
         learn(100);
@@ -229,10 +229,10 @@ fn where_memory_is_short_fewer_are_kept() {
 #[test]
 fn the_table_is_bounded() {
     with(|_, leases| {
-        for low in 0..limits::KEPT_INODES as u64 + 10 {
+        for low in 0..limits::CACHED_INODES as u64 + 10 {
             leases.learn(leases.ticket(), &entry(Fid { high: 1, low }));
         }
-        assert_eq!(leases.kept().0, limits::KEPT_INODES as u64);
+        assert_eq!(leases.kept().0, limits::CACHED_INODES as u64);
         assert_eq!(leases.question().map(|question| question.returned.len()), Some(10));
     });
 }

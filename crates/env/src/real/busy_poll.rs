@@ -1,10 +1,10 @@
-//! Looks for the next small message for a while before the shard sleeps.
+//! Busy-polls for the next small message for a while before the shard sleeps.
 //!
-//! A thread that sleeps is woken on whatever processor is idle, through an interrupt and, in a virtual machine, through
-//! its host: 30 to 80 µs, more than the work of a request. So once messages follow each other closely the shard asks
-//! again and again, [`BUSY_POLL`] long after the last one, and sleeps as ever when they stop. Whoever else wants the
-//! processor gets it between two questions. Bulk transfers neither begin nor prolong it: bytes, not wake-ups, are what
-//! they cost. Whoever knows better says so ([`expect_another`]).
+//! A sleeping thread is woken on any idle processor, through an interrupt and, in a virtual machine, through its host.
+//! That takes 30 to 80 µs, more than the work of a request. So once messages follow each other closely, the shard polls
+//! until [`BUSY_POLL`] after the last one, and then sleeps as usual. Between two polls it yields the processor to other
+//! threads. Bulk transfers neither start nor prolong polling: their cost is bytes, not wake-ups. A caller that expects
+//! a message says so ([`expect_another`]).
 
 use std::{
     cell::{Cell, RefCell},
@@ -29,9 +29,10 @@ struct BusyPoll {
     looks: RefCell<Vec<Weak<dyn Look>>>,
 }
 
-/// What can tell without a system call whether something came.
+/// A source that can tell without a system call whether something arrived.
 pub(super) trait Look {
-    /// Wakes who waits for it if something came. After the `last` look nobody looks, until messages follow each other again.
+    /// Wakes the source's waiters if something arrived. After the `last` look it is not polled until messages follow
+    /// each other closely again.
     fn look(&self, last: bool);
 }
 
@@ -60,22 +61,23 @@ pub(super) fn message(bytes: usize) {
     }
 }
 
-/// The next message is expected at once, however long the last one was: who sends it waits for what was just answered.
+/// The next message is expected at once, however long the last one was: its sender waits for a reply that was just
+/// sent.
 pub fn expect_another() {
     SHARD.with(|shard| shard.message());
 }
 
-/// From now on `look` is looked at.
+/// Adds a source to poll.
 pub(super) fn add(look: &Rc<dyn Look>) {
     SHARD.with(|shard| shard.looks.borrow_mut().push(Rc::downgrade(look)));
 }
 
-/// The shard looks again and again.
+/// True while the shard busy-polls.
 pub(super) fn is_polling() -> bool {
     SHARD.with(|shard| shard.polling.get())
 }
 
-/// The shard's task that does it.
+/// The shard's polling task.
 pub(super) async fn run() {
     let shard = SHARD.with(Rc::clone);
     loop {
@@ -83,7 +85,7 @@ pub(super) async fn run() {
         let mut seen = None;
         while shard.since_last() < BUSY_POLL {
             shard.look(false);
-            // Nothing came since the last look: others may have the processor first.
+            // Nothing arrived since the last poll: other threads may have the processor first.
             if seen.replace(shard.last_message.get()) == Some(shard.last_message.get()) {
                 std::thread::yield_now();
             }
@@ -107,7 +109,7 @@ mod tests {
             assert!(!is_polling(), "one message alone is nothing");
             message(BUSY_POLL_MESSAGE_BYTES);
             assert!(!is_polling(), "bulk does not count");
-            // Until a pair was close enough: this thread may lose its processor between any two.
+            // Until two were close enough: this thread may lose its processor between any two.
             while !is_polling() {
                 message(1);
             }

@@ -1,4 +1,4 @@
-//! A descriptor that is no socket and no disk: a shard waits until it can be read.
+//! A descriptor that is neither socket nor disk, whose shard waits until it can be read.
 
 use std::{
     cell::Cell,
@@ -14,12 +14,12 @@ use crate::{EnvResult, limits::TURN_BYTES};
 /// A descriptor (`/dev/fuse`) whose messages are read and written whole, by one call each.
 pub struct Descriptor {
     fd: AsyncFd<OwnedFd>,
-    /// Bytes read since others had their turn, or there was nothing to read.
+    /// Bytes read since the other tasks had their turn, or since there was nothing to read.
     turn_bytes: Cell<usize>,
 }
 
 impl Descriptor {
-    /// Takes `fd` to the calling shard; from now on it does not block.
+    /// Moves `fd` to the calling shard; from now on it does not block.
     pub fn new(fd: OwnedFd) -> EnvResult<Self> {
         let adopt = || {
             // SAFETY: no memory is passed.
@@ -28,7 +28,7 @@ impl Descriptor {
             if flags < 0 || unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: an owned descriptor stays what it is until it is dropped.
+            // SAFETY: an owned descriptor stays valid until it is dropped.
             let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE | Interest::ERROR) };
             Ok(Self { fd: fd.map_err(io::Error::from)?, turn_bytes: Cell::new(0) })
         };
@@ -39,12 +39,12 @@ impl Descriptor {
         self.fd.as_raw_fd()
     }
 
-    /// The same descriptor for a thread of its own, where a write may wait for what this shard does.
+    /// The same descriptor for a separate thread, in which a write may block until this shard has acted.
     pub fn for_a_thread(&self) -> io::Result<OwnedFd> {
         self.fd.get_ref().try_clone()
     }
 
-    /// Reads one message into `slices`; waits for one.
+    /// Reads one message into `slices`; waits until there is one.
     pub async fn read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.others_first().await;
         loop {
@@ -67,17 +67,17 @@ impl Descriptor {
         }
     }
 
-    /// While bulk follows bulk without a pause nobody else would have a turn, nor would anybody look what came for them:
-    /// answers of servers, by which the next requests can leave.
+    /// While bulk messages follow each other without a pause, no other task would get a turn, and no other descriptor
+    /// would be polled. Among those are the replies of servers, which allow the next requests to be sent.
     async fn others_first(&self) {
         if self.turn_bytes.get() >= TURN_BYTES {
             self.turn_bytes.set(0);
-            // Tokio's own: it has the system asked what came before this task runs again.
+            // Tokio's own yield: tokio polls the system for events before this task runs again.
             tokio::task::yield_now().await;
         }
     }
 
-    /// True if nothing will ever be read from it again: of /dev/fuse, that its mount is gone.
+    /// True if nothing will ever be read from it again; for /dev/fuse: its mount is gone.
     pub fn has_failed(&self) -> bool {
         let mut asked = libc::pollfd { fd: self.raw(), events: 0, revents: 0 };
         // SAFETY: `asked` is one pollfd, valid for the call.
@@ -125,7 +125,7 @@ mod tests {
             }));
             env.sleep(Duration::from_millis(1)).await;
             let mut piece = vec![0; TURN_BYTES / 4];
-            // From now on it is known that there is something to read.
+            // From now on the descriptor is known to be readable.
             let mut read = bulk.read(&mut [IoSliceMut::new(&mut piece)]).await.expect("bulk");
             other_in.write_all(&[1]).expect("a byte");
             while read < all && !heard.get() {

@@ -1,4 +1,4 @@
-//! What is known of a device, however it is served: its name, and whether a flush has failed.
+//! State of a device, independent of how it is served: its name, and whether a flush has failed.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ impl Device {
         self.flush_failed.store(true, Ordering::Release);
     }
 
-    /// An error once a flush has failed: what was written since the last good one is in doubt for ever.
+    /// An error once a flush has failed: writes since the last good flush are in doubt for ever.
     pub(super) fn check_flushed(&self) -> EnvResult<()> {
         if !self.flush_failed.load(Ordering::Acquire) {
             return Ok(());
@@ -47,7 +47,7 @@ impl Device {
             Call::DurableWrite if error.raw_os_error() == Some(libc::ENOSPC) => {
                 file_error(&format!("writing {left} bytes at {offset} of {path}"), error)
             }
-            // A durable write does not tell whether its write or its flush failed: the worse is taken.
+            // A durable write does not report whether its write or its flush failed: the worse case is assumed.
             Call::DurableWrite | Call::Flush => {
                 self.fail_flushes();
                 let message = format!(

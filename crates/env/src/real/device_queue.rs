@@ -1,7 +1,7 @@
 //! The queue of requests between a shard and a device's thread.
 //!
-//! Invariant: a request is seen by the thread without anybody's further help: either the thread is awake and will look
-//! before it sleeps, or the shard that queued the request wakes it.
+//! Invariant: the thread finds every request without further help. Either it is awake and checks the queue before it
+//! sleeps, or the shard that queued the request wakes it.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +22,7 @@ pub(super) struct DeviceQueue {
 #[derive(Default)]
 struct Queue {
     requests: VecDeque<Request>,
-    /// The thread sleeps, or is about to without looking again.
+    /// The thread sleeps, or is about to without checking again.
     asleep: bool,
     closed: bool,
 }
@@ -44,14 +44,14 @@ impl DeviceQueue {
         Ok(())
     }
 
-    /// The thread ends when it has answered what was queued.
+    /// The thread ends once it has served what is queued.
     pub(super) fn close(&self) {
         let mut queue = self.lock();
         queue.closed = true;
         self.unlock_and_wake(queue);
     }
 
-    /// The thread is gone: drops what is queued, which tells the shards, and takes nothing more.
+    /// The thread has ended: drops what is queued, which notifies the shards, and accepts nothing more.
     pub(super) fn abandon(&self) {
         let mut queue = self.lock();
         queue.closed = true;
@@ -68,7 +68,8 @@ impl DeviceQueue {
         queue.closed
     }
 
-    /// Says that the thread will sleep until it is woken; false, and it must look again, if there is something to do.
+    /// Declares that the thread will sleep until it is woken. False if there is something to do: then it must check
+    /// again.
     pub(super) fn fall_asleep(&self, seen_closed: bool) -> bool {
         let mut queue = self.lock();
         queue.asleep = queue.requests.is_empty() && queue.closed == seen_closed;
@@ -107,6 +108,6 @@ pub(super) fn eventfd(flags: libc::c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,4 +1,4 @@
-//! An open real disk: checks requests, gives them to the kernel or to a thread that does, waits for answers.
+//! An open real disk: checks requests, passes them to the kernel or to a thread that does, and awaits the results.
 
 use std::{fs::File, os::unix::fs::MetadataExt, rc::Rc, sync::Arc, thread::JoinHandle};
 
@@ -28,29 +28,29 @@ pub(crate) struct RealDisk {
     read_only: bool,
 }
 
-/// What serves the requests.
+/// What serves the requests of a disk.
 enum Server {
     /// The shard itself.
     Uring(Rc<UringDevice>),
-    /// A thread, where the kernel has no io_uring for us.
+    /// A thread, if the kernel refuses io_uring.
     Thread(Arc<DeviceQueue>, Option<JoinHandle<()>>),
 }
 
 pub(crate) struct RealWriteTicket(EnvResult<oneshot::Receiver<EnvResult<()>>>);
 
-/// Opens the disk, on a thread of its own: making a file may take long.
+/// Opens the disk, on a separate thread: creating a file may take long.
 pub(super) async fn open(path: &str, options: OpenDisk) -> EnvResult<Disk> {
     let opened = open_aside(path, options, Cache::PastIt).await?;
     let (info, file) = (DiskInfo { bytes: opened.bytes }, opened.file.clone());
     Ok(disk(serve(path, opened)?, file, info, options))
 }
 
-/// As [`open`], a disk that forgets what was not flushed when this process is killed, by `seed`.
+/// As [`open`], for a disk that loses unflushed writes, by `seed`, when this process is killed.
 pub(super) async fn open_forgetful(path: &str, options: OpenDisk, seed: u64) -> EnvResult<Disk> {
     open_served(path, options, move |queue, opened| forgetful::serve(queue, opened, seed)).await
 }
 
-/// A disk that a thread serves through the page cache, which takes pieces that are no whole sectors of the device.
+/// A disk that a thread serves through the page cache, which accepts pieces that are not whole sectors of the device.
 pub(super) async fn open_served(
     path: &str,
     options: OpenDisk,
@@ -98,7 +98,7 @@ fn serve_by_thread(path: &str, serve: impl FnOnce(&DeviceQueue) + Send + 'static
     Ok(Server::Thread(queue, Some(thread.map_err(|e| file_error(&doing(), &e))?)))
 }
 
-/// However the thread ends, nobody waits for it any more.
+/// However the thread ends, no request goes on waiting for it.
 struct AbandonQueue<'a>(&'a DeviceQueue);
 
 impl Drop for AbandonQueue<'_> {
@@ -107,7 +107,7 @@ impl Drop for AbandonQueue<'_> {
     }
 }
 
-/// At most 15 bytes, which is what Linux keeps.
+/// Linux keeps at most 15 bytes of it.
 fn thread_name(path: &str) -> String {
     let name: String = path.rsplit('/').next().unwrap_or(path).chars().filter(|c| *c != '\0').collect();
     format!("disk-{name}")
@@ -142,7 +142,7 @@ impl RealDisk {
         self.info
     }
 
-    /// A file without a name. (A device keeps the name of the file that it was opened by.)
+    /// The path, if the file has no name any more. (A device keeps the name of the file that it was opened by.)
     pub(crate) fn deleted(&self) -> Option<String> {
         let meta = self.file.metadata().ok()?;
         (meta.is_file() && meta.nlink() == 0).then(|| self.path().to_owned())
@@ -184,7 +184,7 @@ impl RealDisk {
 }
 
 impl Drop for RealDisk {
-    /// Waits for what is in flight, so that whoever opens the disk next does not meet writes of this one.
+    /// Waits for requests in flight, so that the next opener of the disk does not meet writes of this one.
     fn drop(&mut self) {
         match &mut self.server {
             Server::Uring(device) => device.close(),

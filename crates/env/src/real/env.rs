@@ -40,7 +40,7 @@ impl RealEnv {
         tokio::time::sleep(duration).await;
     }
 
-    /// Straight from the system: a stream kept here would repeat itself in the two processes after a fork.
+    /// Directly from the system: a generator kept here would repeat itself in the two processes after a fork.
     pub(crate) fn random_u64(&self) -> u64 {
         let mut bytes = [0u8; 8];
         let mut filled = 0;
@@ -53,17 +53,17 @@ impl RealEnv {
         u64::from_ne_bytes(bytes)
     }
 
-    /// What it returns ends the task.
+    /// The returned function ends the task.
     pub(crate) fn spawn(&self, future: Boxed<'static, ()>) -> Box<dyn Fn()> {
-        // Without its tasks the shard is ending, and this is some task's Drop: the future ends at once too.
+        // Without its tasks the shard is ending, and this is the Drop of some task: the future ends at once too.
         let handle = self.tasks.upgrade().map(|tasks| tasks.spawn_local(future).abort_handle());
         Box::new(move || handle.iter().for_each(tokio::task::AbortHandle::abort))
     }
 
-    /// The first look at the future tells it of no waker: if it waits, the task that goes on with it looks again.
+    /// The first poll of the future has no waker. If it waits, the task that continues it polls again.
     pub(crate) fn begin(&self, mut future: Boxed<'static, ()>) {
         let mut nobody = Context::from_waker(Waker::noop());
-        // As a task of its own it would end alone, and what it holds with it.
+        // If it panics, it ends alone, as a task of its own would, and drops what it holds.
         match panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut nobody))) {
             Ok(Poll::Pending) => drop(self.tasks.upgrade().map(|tasks| tasks.spawn_local(future))),
             Ok(Poll::Ready(())) | Err(_) => {}
@@ -80,7 +80,7 @@ impl RealEnv {
         let disks = self.disks;
         let thread = std::thread::Builder::new().name(name.to_string());
         let started = thread.spawn(move || drop(done.send(super::run_with(disks, main))));
-        // The sender went with the closure: the receiver errs, as for a shard that was killed.
+        // The sender was dropped with the closure: the receiver errs, as for a shard that was killed.
         if let Err(error) = started {
             self.log(&format!("cannot start shard {name}: {error}; raise the limit of processes (ulimit -u)"));
         }

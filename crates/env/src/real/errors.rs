@@ -1,10 +1,10 @@
-//! From the system's errors to ours.
+//! Converts the system's errors to ours.
 
 use std::io;
 
 use crate::{EnvError, EnvErrorKind};
 
-/// An error of a file or device; `doing` says what was tried, with the path.
+/// An error of a file or device; `doing` names the action, with the path.
 pub(super) fn file_error(doing: &str, error: &io::Error) -> EnvError {
     let (kind, advice) = match error.raw_os_error() {
         Some(libc::ENOENT) => (EnvErrorKind::NotFound, "check the path, and that its disk is mounted"),
@@ -25,7 +25,7 @@ pub(super) fn file_error(doing: &str, error: &io::Error) -> EnvError {
     EnvError::new(kind, format!("{doing}: {}; {advice}", words(error)))
 }
 
-/// An error of a socket; `doing` says what was tried, with the address.
+/// An error of a socket; `doing` names the action, with the address.
 pub(super) fn net_error(doing: &str, error: &io::Error) -> EnvError {
     let (kind, advice) = match error.raw_os_error() {
         Some(libc::EADDRINUSE) => (EnvErrorKind::InUse, "stop who listens there or choose another address"),
@@ -46,7 +46,7 @@ pub(super) fn net_error(doing: &str, error: &io::Error) -> EnvError {
     EnvError::new(kind, format!("{doing}: {}; {advice}", words(error)))
 }
 
-/// An error of who connects: a socket of another user's is closed to it.
+/// An error of a connecting client: another user's socket is closed to it.
 pub(super) fn connect_error(doing: &str, error: &io::Error) -> EnvError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
@@ -57,7 +57,7 @@ pub(super) fn connect_error(doing: &str, error: &io::Error) -> EnvError {
     }
 }
 
-/// The system's words without the "(os error N)".
+/// The system's message without the "(os error N)".
 pub(super) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_string()

@@ -1,6 +1,7 @@
 //! Small files and locks.
 //!
-//! Invariant: after [`write`] returns, a crash leaves the new content; before, the old or the new, never a mixture.
+//! Invariant: after [`write`] returns, a crash leaves the new content. Before, a crash leaves the old or the new
+//! content, never a mixture.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -46,7 +47,7 @@ pub(super) fn remove(path: &str) -> EnvResult<()> {
     }
 }
 
-/// For its owner alone.
+/// Creates a directory that only its owner can access.
 pub(super) fn create_dir(path: &str) -> EnvResult<()> {
     let parent = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
     let parents = parent.map_or(Ok(()), std::fs::create_dir_all);
@@ -58,18 +59,18 @@ pub(super) fn create_dir(path: &str) -> EnvResult<()> {
     made.map_err(|e| file_error(&format!("cannot make the directory {path}"), &e))
 }
 
-/// Removes a directory and what is in it; for scratch directories only.
+/// Removes a directory and its content; for scratch directories only.
 pub(crate) fn remove_tree(path: &str) {
     drop(std::fs::remove_dir_all(path));
 }
 
-/// Makes the names in the directory that holds `path` durable.
+/// Makes the entries of the directory that holds `path` durable.
 pub(super) fn sync_parent(path: &str) -> std::io::Result<()> {
     let parent = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// The lock belongs to the open file: it goes with the guard, or with the process however it ends.
+/// The lock belongs to the open file: it ends with the guard, or with the process however that ends.
 pub(super) fn lock(path: &str) -> EnvResult<FileLock> {
     let doing = || format!("cannot lock {path}");
     let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);

@@ -1,14 +1,15 @@
-//! A disk that forgets: what was written since the last flush is in this process's memory alone, so that SIGKILL is to it
-//! what a power cut is to a disk with a cache. For tests of crashes; the simulator's disks mean the same by their cache.
+//! A disk that forgets unflushed writes: they are in this process's memory alone. So SIGKILL does to it what a power
+//! cut does to a disk with a cache. For crash tests; the caches of the simulator's disks mean the same.
 //!
-//! Invariant: reads see every write; the file holds what a flush that was answered covers, and every durable write that was
-//! answered.
-//! Invariant: a flush covers the writes that were answered before it was asked for, and no others.
-//! A kill in the middle of a flush or a durable write leaves a part of it: it goes to the file in pieces of whole 512-byte
-//! sectors, in an order drawn by chance. Every second disk (by chance, anew at each opening) also writes pieces before
-//! anybody has asked for a flush, as drives do when they are idle. Memory: `FORGETFUL_DISK_BYTES`; beyond, the oldest
-//! writes go to the file, as in a real drive. A disk that is closed without a flush forgets too.
-//! Not here: two versions of a sector in the cache, of which a power cut keeps the older. Other processes see what the file holds.
+//! Invariant: reads see every write. The file holds all writes covered by an acknowledged flush, and every acknowledged
+//! durable write.
+//! Invariant: a flush covers the writes that were acknowledged before it was requested, and no others.
+//! A kill in the middle of a flush or a durable write leaves a part of it: it goes to the file in pieces of whole
+//! 512-byte sectors, in a random order. Every second disk (by chance, anew at each opening) also writes pieces before
+//! any flush is requested, as idle drives do. Memory: `FORGETFUL_DISK_BYTES`; beyond, the oldest writes go to the file,
+//! as in a real drive. A disk that is closed without a flush forgets too.
+//! Not here: two versions of a sector in the cache, of which a power cut keeps the older. Other processes see the
+//! file's content.
 
 use std::{
     collections::VecDeque,
@@ -28,23 +29,23 @@ use super::{
 };
 use crate::{AlignedBuf, EnvResult, limits::FORGETFUL_DISK_BYTES, sim::Chance};
 
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes as a whole or not at all.
 const SECTOR_BYTES: usize = 512;
-/// Most pieces that one extent is cut into.
+/// Most pieces into which one extent is cut.
 const PIECES: u64 = 5;
-/// One flush in so many rests once on its way: most kills come while somebody waits.
+/// One flush in this many pauses once on its way: most kills come during a wait.
 const RESTS: u64 = 4;
-/// Longest such rest.
+/// Longest such pause.
 const REST_US: u64 = 3000;
-/// One batch of requests in so many is followed by a piece that nobody asked for.
+/// One batch of requests in this many is followed by a piece that no flush requested.
 const TRICKLE: u64 = 3;
 
 /// When bytes reach the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Habit {
-    /// Only when somebody asks, or memory is full.
+    /// Only for a flush or a durable write, or when memory is full.
     Waits,
-    /// Some also before.
+    /// Some bytes also before.
     Trickles,
 }
 
@@ -57,7 +58,7 @@ pub(super) struct ForgetfulDisk<'a> {
     chance: Chance,
 }
 
-/// Serves requests until the queue is closed and empty; by `seed`.
+/// Serves requests until the queue is closed and empty; `seed` decides all chances.
 pub(super) fn serve(queue: &DeviceQueue, disk: &OpenedDisk, seed: u64) {
     let chance = Chance::new(seed, 0);
     let habit = if chance.below(2) == 0 { Habit::Waits } else { Habit::Trickles };
@@ -72,7 +73,7 @@ pub(super) fn serve_with(queue: &DeviceQueue, disk: &OpenedDisk, habit: Habit, c
         if waiting.is_empty() && closed {
             return;
         }
-        // What comes with a flush was not answered when it was asked for.
+        // Requests that arrive with a flush were not acknowledged when it was requested.
         disk.batch += 1;
         waiting.drain(..).for_each(|request| disk.answer(request));
         disk.trickle();
@@ -104,7 +105,7 @@ impl ForgetfulDisk<'_> {
         }
     }
 
-    /// Where a flush has failed none succeeds.
+    /// The result of a flush or durable write: none succeeds once a flush has failed.
     fn told(&self, call: Call, offset: u64, result: io::Result<()>) -> EnvResult<()> {
         result
             .map_err(|e| self.queue.device.error(call, offset, 0, &e))
@@ -123,7 +124,7 @@ impl ForgetfulDisk<'_> {
     fn write(&mut self, offset: u64, parts: Vec<Bytes>) -> io::Result<()> {
         let bytes = joined(parts);
         let mut early = self.cache.take(offset..offset + bytes.len() as u64);
-        // The older bytes are owed to a flush that does not cover the newer ones.
+        // The older bytes may be due to a flush that does not cover the newer ones.
         early.retain(|extent| extent.batch < self.batch);
         if !bytes.is_empty() {
             self.cache.put(Extent { offset, bytes, batch: self.batch });
@@ -131,7 +132,7 @@ impl ForgetfulDisk<'_> {
         if self.cache.bytes() > FORGETFUL_DISK_BYTES {
             early.extend(self.cache.take_oldest(FORGETFUL_DISK_BYTES / 4 * 3));
         }
-        // They are in no cache any more: if this fails no flush may succeed.
+        // These bytes are in no cache any more: if this fails, no flush may succeed.
         early.iter().try_for_each(|extent| self.store(extent)).inspect_err(|_| self.queue.device.fail_flushes())
     }
 
@@ -146,7 +147,7 @@ impl ForgetfulDisk<'_> {
         self.store_all(covered)
     }
 
-    /// Writes them in pieces, one after another in an order drawn by chance; durable when it returns.
+    /// Writes them in pieces, one after another in a random order; durable when it returns.
     fn store_all(&self, extents: Vec<Extent>) -> io::Result<()> {
         let mut pieces: Vec<Extent> = extents.iter().flat_map(|extent| self.cut(extent)).collect();
         for last in (1..pieces.len()).rev() {
@@ -165,7 +166,7 @@ impl ForgetfulDisk<'_> {
         if synced == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Cut at sectors.
+    /// Cuts an extent at sectors.
     fn cut(&self, extent: &Extent) -> Vec<Extent> {
         let sectors = extent.bytes.len().div_ceil(SECTOR_BYTES) as u64;
         let mut cuts: Vec<usize> =
@@ -185,7 +186,7 @@ impl ForgetfulDisk<'_> {
         self.disk.file.write_all_at(&extent.bytes, extent.offset)
     }
 
-    /// Perhaps writes a piece that nobody asked for; what it cannot write the next flush will tell of.
+    /// Sometimes writes a piece that no flush requested. A failure here is reported by the next flush.
     fn trickle(&self) {
         if self.habit == Habit::Waits || self.chance.below(TRICKLE) != 0 {
             return;
@@ -207,7 +208,7 @@ fn joined(mut parts: Vec<Bytes>) -> Bytes {
     }
 }
 
-/// A file that was cut short under us is a bad medium.
+/// A file that was truncated while in use is a bad medium.
 fn short_is_eio(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::UnexpectedEof { io::Error::from_raw_os_error(libc::EIO) } else { error }
 }

@@ -1,9 +1,9 @@
-//! Memory of one entry of [`super::FuseRing`]: a page of headers, then room for a payload.
+//! Memory of one entry of [`super::FuseRing`]: a page of headers, then space for a payload.
 //!
-//! The kernel is told of both once, when the entry is registered, and copies to and from them as a request comes and its
-//! answer goes. Pages that nothing was copied to take no memory.
+//! The kernel learns both addresses once, when the entry is registered. It copies to them when a request arrives, and
+//! from them when its reply is sent. Pages that were never copied to take no memory.
 //!
-//! Invariant: nothing here is looked at or changed while the kernel has the entry; [`super::FuseRing`] sees to that.
+//! Invariant: nothing here is read or changed while the kernel owns the entry; [`super::FuseRing`] ensures that.
 
 use std::{
     io::{self, IoSlice},
@@ -12,11 +12,11 @@ use std::{
 
 use crate::{Arena, SECTOR_BYTES};
 
-/// `struct fuse_uring_req_header`: a header, what an operation's fixed part is, and how an entry is to be answered.
+/// `struct fuse_uring_req_header`: a header, the operation's fixed part, and the fields to reply to an entry.
 pub const FUSE_HEAD_BYTES: usize = 288;
-/// Where an operation's fixed part begins, which has as much room as the header before it.
+/// Offset of an operation's fixed part, which has as much space as the header before it.
 pub const FUSE_OPERATION_AT: usize = 128;
-/// Where `struct fuse_uring_ent_in_out` begins: flags, commit id, bytes of the payload.
+/// Offset of `struct fuse_uring_ent_in_out`: flags, commit id, bytes of the payload.
 const ENTRY_AT: usize = 256;
 const COMMIT_ID_AT: usize = ENTRY_AT + 8;
 const PAYLOAD_BYTES_AT: usize = ENTRY_AT + 16;
@@ -26,11 +26,11 @@ const ANSWER_BYTES: usize = 16;
 pub(super) struct EntryMemory {
     at: NonNull<u8>,
     payload_bytes: usize,
-    /// As the kernel wants to be told of it.
+    /// The addresses in the form that the kernel expects.
     vectors: Box<[libc::iovec; 2]>,
 }
 
-/// What the kernel wrote of a request.
+/// The headers that the kernel wrote for a request.
 #[derive(Clone, Copy)]
 pub struct FuseHead(pub(super) [u8; FUSE_HEAD_BYTES]);
 
@@ -41,17 +41,17 @@ impl From<[u8; FUSE_HEAD_BYTES]> for FuseHead {
 }
 
 impl FuseHead {
-    /// The request's header, and what follows it in the same place.
+    /// The request's header, and what follows it up to the fixed part.
     pub fn header(&self) -> &[u8] {
         &self.0[..FUSE_OPERATION_AT]
     }
 
-    /// The operation's fixed part, `len` bytes; None if there is no room for so many.
+    /// The operation's fixed part, `len` bytes; None if it cannot be that long.
     pub fn operation(&self, len: usize) -> Option<&[u8]> {
         self.0[FUSE_OPERATION_AT..ENTRY_AT].get(..len)
     }
 
-    /// Bytes of the payload, as the kernel says.
+    /// Length of the payload, as the kernel reports it.
     pub fn payload_bytes(&self) -> usize {
         u32::from_ne_bytes(self.0[PAYLOAD_BYTES_AT..][..4].try_into().expect("four bytes")) as usize
     }
@@ -65,11 +65,11 @@ impl EntryMemory {
     pub(super) fn new(payload_bytes: usize) -> io::Result<Self> {
         let bytes = SECTOR_BYTES + payload_bytes;
         let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping, somewhere.
+        // SAFETY: a new mapping, at any address.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, kind | libc::MAP_NORESERVE, -1, 0) };
         let at =
             NonNull::new(at.cast::<u8>()).filter(|_| at != libc::MAP_FAILED).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: all of the new mapping. A name takes one small page, not a huge one.
+        // SAFETY: all of the new mapping. A small request takes one small page, not a huge one.
         unsafe { libc::madvise(at.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
         // SAFETY: within the mapping.
         let payload = unsafe { at.add(SECTOR_BYTES) };
@@ -85,34 +85,34 @@ impl EntryMemory {
     }
 
     pub(super) fn head(&self) -> FuseHead {
-        // SAFETY: within the mapping, which is initialised, and nobody writes there (see the module's invariant).
+        // SAFETY: within the mapping, which is initialised and not written now (see the module's invariant).
         FuseHead(unsafe { self.at.cast::<[u8; FUSE_HEAD_BYTES]>().read() })
     }
 
-    /// The first `len` bytes of the payload; None if there are not so many.
+    /// The first `len` bytes of the payload; None if it cannot be that long.
     fn payload(&self, len: usize) -> Option<&[u8]> {
         // SAFETY: as above.
         (len <= self.payload_bytes)
             .then(|| unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(SECTOR_BYTES), len) })
     }
 
-    /// A copy of the payload, behind what is in `to`. False, and nothing, if there is no room for so many bytes.
+    /// Appends the payload to `to`. False, and nothing is appended, if it cannot be that long.
     pub(super) fn read(&self, len: usize, to: &mut Vec<u8>) -> bool {
         self.payload(len).map(|payload| to.extend_from_slice(payload)).is_some()
     }
 
-    /// A copy of the payload in the next room of `to`.
+    /// Copies the payload to the next free memory of `to`.
     pub(super) fn read_to_arena(&self, len: usize, to: &mut Arena) -> bool {
         self.payload(len).map(|payload| to.room(len)[..len].copy_from_slice(payload)).is_some()
     }
 
-    /// Puts an answer there: its header, and what follows that. False, and nothing, if it does not fit.
+    /// Writes a reply: its header, and what follows that. False, and nothing is written, if it does not fit.
     pub(super) fn write(&mut self, header: &[u8], parts: &[IoSlice<'_>]) -> bool {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         if header.len() != ANSWER_BYTES || bytes > self.payload_bytes {
             return false;
         }
-        // SAFETY: within the mapping; `&mut self` makes this the only view of ours, and the kernel does not look.
+        // SAFETY: within the mapping; `&mut self` makes this our only view, and the kernel does not access it now.
         let head = unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), FUSE_HEAD_BYTES) };
         head[..ANSWER_BYTES].copy_from_slice(header);
         head[PAYLOAD_BYTES_AT..][..4].copy_from_slice(&(bytes as u32).to_ne_bytes());

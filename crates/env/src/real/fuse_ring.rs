@@ -1,13 +1,14 @@
-//! FUSE over io_uring: the kernel puts requests into entries, and takes answers out of them, as the shard enters the ring.
+//! FUSE over io_uring: the kernel puts requests into entries, and takes replies out of them, when the shard enters the
+//! ring.
 //!
-//! There is a queue for each processor, whose programs' requests come by it; one ring has the entries of all. A turn of the
-//! shard hands over all answers that wait and takes all requests that came, by one system call. An entry is the kernel's, or
-//! ours with a request in it until that is answered.
+//! There is a queue for each processor, for the requests of programs on that processor; one ring has the entries of
+//! all. A turn of the shard submits all waiting replies and takes all requests that arrived, with one system call. An
+//! entry belongs to the kernel, or to us while it has a request that is not replied to.
 //!
-//! Invariant: memory of an entry is touched only while the entry is ours; it lives as long as the ring.
-//! Invariant: a queue whose entries are half in use has more registered, where the caller allows it: requests that wait for
-//! one another (locks) do not run out of entries.
-//! Not here: what a request means. Requests without an answer, and what interrupts others, come by `/dev/fuse`.
+//! Invariant: an entry's memory is accessed only while the entry is ours; it lives as long as the ring.
+//! Invariant: a queue with more than half of its entries in use registers more, if the caller allows it. So requests
+//! that wait for one another (locks) do not run out of entries.
+//! Not here: the meaning of requests. Requests without a reply, and interrupts of others, arrive through `/dev/fuse`.
 //! Source: Documentation/filesystems/fuse/fuse-io-uring.rst of Linux.
 
 use std::{
@@ -29,13 +30,13 @@ use super::{
 };
 use crate::{Arena, limits, sync::Notify};
 
-/// `FUSE_IO_URING_CMD_REGISTER`: here is an entry.
+/// `FUSE_IO_URING_CMD_REGISTER`: registers an entry.
 const REGISTER: u32 = 1;
-/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`: here is an answer; the entry is free.
+/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`: submits a reply and frees the entry.
 const COMMIT_AND_FETCH: u32 = 2;
-/// `IORING_ENTER_GETEVENTS`: also run what the kernel deferred to this thread.
+/// `IORING_ENTER_GETEVENTS`: also run the work that the kernel deferred to this thread.
 const GET_EVENTS: u32 = 1;
-/// Where `struct io_uring_sqe` has its `len`.
+/// Offset of `len` in `struct io_uring_sqe`.
 const SQE_LEN_AT: usize = 24;
 
 type Ring = IoUring<squeue::Entry128>;
@@ -56,9 +57,9 @@ struct State {
     queues: Vec<Queue>,
     /// Entries that are not gone.
     alive: usize,
-    /// Entries with requests that nobody was told of so far.
+    /// Entries with requests that were not returned to the caller yet.
     came: Vec<usize>,
-    /// Why the kernel took the first entry of those that are gone.
+    /// The error with which the kernel removed the first of the entries that are gone.
     refused: Option<i32>,
 }
 
@@ -78,7 +79,7 @@ struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Kernels,
-    /// It has a request, of this id.
+    /// It has a request with this id.
     Ours {
         commit_id: u64,
     },
@@ -92,14 +93,14 @@ impl Entry {
 }
 
 impl FuseRing {
-    /// A ring of this shard for requests and answers of up to `payload_bytes`, without entries so far.
+    /// A ring of this shard for requests and replies of up to `payload_bytes`, without entries so far.
     pub fn new(payload_bytes: usize) -> io::Result<Rc<Self>> {
         let mut builder = IoUring::<squeue::Entry128>::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         builder.setup_cqsize(limits::FUSE_RING_COMPLETIONS);
         let (ring, wake) = (builder.build(limits::FUSE_RING_SUBMISSIONS)?, eventfd(libc::EFD_NONBLOCK)?);
         ring.submitter().register_eventfd(wake.as_raw_fd())?;
-        // SAFETY: an owned descriptor stays what it is until it is dropped.
+        // SAFETY: an owned descriptor stays valid until it is dropped.
         let wake = unsafe { AsyncFd::register_with_interest(wake, Interest::READABLE) }.map_err(io::Error::from)?;
         let (entries, queues) = (Vec::new(), Vec::new());
         let (came, refused) = (Vec::new(), None);
@@ -127,7 +128,7 @@ impl FuseRing {
         state.refused.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
     }
 
-    /// Waits for requests: the entries they are in. With `may_grow` more entries are registered where they get few.
+    /// Waits for requests; returns their entries. With `may_grow`, queues that run short of entries register more.
     /// ENOTCONN: the mount is gone.
     pub async fn arrived(&self, may_grow: bool) -> io::Result<Vec<usize>> {
         loop {
@@ -135,11 +136,11 @@ impl FuseRing {
             if !came.is_empty() {
                 return Ok(came);
             }
-            // While the shard looks again and again, nobody needs to wake it.
+            // While the shard busy-polls, it needs no wake-up.
             if !busy_poll::is_polling() {
                 let mut state = self.state.borrow_mut();
                 state.ring.completion().enable_eventfd();
-                // What came before that has woken nobody.
+                // What arrived before that has woken nobody.
                 state.enter()?;
                 if state.has_something() {
                     continue;
@@ -154,31 +155,31 @@ impl FuseRing {
         }
     }
 
-    /// What the kernel wrote of the request in `place`.
+    /// The headers that the kernel wrote for the request in `place`.
     pub fn head(&self, place: usize) -> FuseHead {
         let state = self.state.borrow();
         state.ours(place).map_or(FuseHead([0; _]), |entry| entry.memory.head())
     }
 
-    /// Appends the payload of the request in `place` to `to`. False if no request can be so long.
+    /// Appends the payload of the request in `place` to `to`. False if no request can be that long.
     pub fn read(&self, place: usize, len: usize, to: &mut Vec<u8>) -> bool {
         self.state.borrow().ours(place).is_some_and(|entry| entry.memory.read(len, to))
     }
 
-    /// A copy of the payload of the request in `place`, where it may stay. None if no request can be so long.
+    /// A copy of the payload of the request in `place`, in memory of `arena`. None if no request can be that long.
     pub fn take(&self, place: usize, len: usize, arena: &mut Arena) -> Option<Bytes> {
         let state = self.state.borrow();
         state.ours(place)?.memory.read_to_arena(len, arena).then(|| arena.take(len))
     }
 
-    /// Answers the request in `place`. False if the mount is gone, or the answer is longer than any may be.
+    /// Replies to the request in `place`. False if the mount is gone, or the reply is too long.
     pub fn answer(&self, place: usize, header: &[u8], parts: &[IoSlice<'_>]) -> bool {
         let answered = self.state.borrow_mut().answer(place, header, parts);
         self.wanted.notify_one();
         answered
     }
 
-    /// The kernel has entries of all queues.
+    /// Whether any entries are registered and not gone.
     pub fn is_alive(&self) -> bool {
         self.state.borrow().alive > 0
     }
@@ -202,7 +203,7 @@ impl State {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
-    /// Hands over what waits, takes what came.
+    /// Submits waiting replies, takes requests that arrived.
     fn turn(&mut self, may_grow: bool) -> io::Result<Vec<usize>> {
         self.ring.completion().disable_eventfd();
         if self.has_something() || !self.ring.submission().is_empty() {
@@ -214,7 +215,7 @@ impl State {
         }
         for queue in 0..self.queues.len() {
             let Queue { registered, ours } = self.queues[queue];
-            // Where there is no memory for more, requests wait for an answer to one of these.
+            // If there is no memory for more, requests wait for a reply to one of these.
             if may_grow && 2 * ours > registered && self.register(queue as u16, registered).is_ok() {
                 self.enter()?;
             }
@@ -300,14 +301,14 @@ impl State {
         // SAFETY: no memory is passed besides the entries, see `push`.
         match unsafe { self.ring.submitter().enter::<libc::sigset_t>(count, 0, GET_EVENTS, None) } {
             Ok(_) => Ok(()),
-            // Interrupted, or short of memory for a moment: what was not submitted is still queued.
+            // Interrupted, or short of memory for a moment: entries that were not submitted are still queued.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Ok(()),
             Err(e) => Err(e),
         }
     }
 }
 
-/// How many `0-3,8` are.
+/// Number of processors in a list such as `0-3,8`.
 fn count(list: &str) -> Option<usize> {
     let mut total = 0usize;
     for range in list.split(',') {

@@ -1,6 +1,6 @@
 //! Streams within the process: bytes cross shards as shared [`Bytes`] and are copied once, by the reader.
 //!
-//! Invariant: what was written before a close can be read after it.
+//! Invariant: bytes written before a close can be read after it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,7 +16,7 @@ use crate::{
     limits::{ACCEPT_BACKLOG, STREAM_BYTES},
 };
 
-/// Who listens under which name, in the whole process.
+/// The listeners of the whole process, by name.
 static LISTENERS: Mutex<BTreeMap<String, Arc<Listening>>> = Mutex::new(BTreeMap::new());
 
 struct Listening {
@@ -34,7 +34,7 @@ struct AcceptQueue {
 
 pub(crate) struct MemListener(Arc<Listening>);
 
-/// One end of a stream, shared by its two halves; the last one to go closes it.
+/// One end of a stream, shared by its two halves; dropping the last half closes it.
 pub(crate) struct MemEnd {
     name: String,
     incoming: Arc<Mutex<Pipe>>,

@@ -54,17 +54,17 @@ where
     run_with(Disks::Keep, main)
 }
 
-/// What happens, when this process is killed, to what was written to its disks.
+/// What happens to writes to this process's disks when the process is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disks {
     /// The kernel keeps it.
     #[default]
     Keep,
-    /// What was not flushed is lost, as in a power cut: for tests of crashes. At most 64 MiB of each disk are in memory.
+    /// Unflushed writes are lost, as in a power cut: for crash tests. At most 64 MiB of each disk are in memory.
     Forget,
 }
 
-/// As [`run`], with such disks; those of the shards that it starts too.
+/// As [`run`], with such disks, also in the shards that it starts.
 pub fn run_with<M, F>(disks: Disks, main: M) -> F::Output
 where
     M: FnOnce(Env) -> F,
@@ -86,7 +86,7 @@ fn run_boxed<'a>(disks: Disks, main: Box<dyn FnOnce(Env) -> Boxed<'a, ()> + 'a>)
 }
 
 /// True if the environment variable `FOREBAY_NO_URING` is `1`: disks then use plain system calls, one request at a
-/// time, as they do by themselves where the kernel refuses io_uring (containers often forbid it).
+/// time. They also do so automatically if the kernel refuses io_uring (containers often forbid it).
 pub fn uring_forbidden() -> bool {
     std::env::var_os("FOREBAY_NO_URING").is_some_and(|value| value == "1")
 }

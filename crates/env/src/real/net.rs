@@ -50,7 +50,7 @@ async fn listen_tcp(host_port: &str) -> EnvResult<RealListener> {
     Ok(RealListener::Tcp(listener, address))
 }
 
-/// A socket file without a listener behind it is left over from a crash: it is replaced.
+/// A socket file without a listener is left over from a crash, and is replaced.
 fn listen_unix(path: &str) -> EnvResult<RealListener> {
     let error = |e| net_error(&format!("cannot listen on unix:{path}"), &e);
     let listener = match UnixListener::bind(path) {
@@ -69,7 +69,7 @@ fn is_stale(path: &str) -> bool {
     answer.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNREFUSED))
 }
 
-/// The file of a listening Unix socket; removed with the listener unless somebody else took its place.
+/// The file of a listening Unix socket; removed with the listener unless another file took its place.
 pub(crate) struct SocketFile {
     path: String,
     inode: u64,
@@ -139,7 +139,8 @@ impl RealListener {
     pub(crate) async fn accept(&mut self) -> EnvResult<(Stream, String)> {
         loop {
             match self.accept_once().await {
-                // The client went away before we looked, or is refused by a filter: that is not our listener's error.
+                // The client disconnected before it was accepted, or a filter refuses it: that is not the listener's
+                // error.
                 Err(e) if e.kind == EnvErrorKind::Disconnected => {}
                 answer => return answer,
             }

@@ -1,7 +1,7 @@
 //! Opening files and block devices as disks.
 //!
-//! Invariant: a disk file is seen under its name only whole: allocated, written if asked, and flushed.
-//! Invariant: a part of a device is open for writing once: its range is locked by the open file.
+//! Invariant: a disk file is visible under its name only when complete: allocated, written if requested, and flushed.
+//! Invariant: a part of a device is open for writing only once: its range is locked by the open file.
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,19 +25,19 @@ const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
 pub(super) struct OpenedDisk {
     pub(super) file: Arc<File>,
     pub(super) bytes: u64,
-    /// Past the page cache: memory must be aligned.
+    /// Bypasses the page cache: memory must be aligned.
     pub(super) direct: bool,
 }
 
-/// What an open disk has to do with the page cache.
+/// How an open disk uses the page cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cache {
-    /// Nothing, where the file system can.
+    /// Not at all, if the file system supports that.
     PastIt,
     Through,
 }
 
-/// Opens, and makes if asked and missing. Blocks.
+/// Opens the disk; creates it if requested and missing. Blocks.
 pub(super) fn open(path: &str, options: OpenDisk, cache: Cache) -> EnvResult<OpenedDisk> {
     match (open_existing(path, options, cache), options.create_bytes) {
         (Err(e), Some(bytes)) if e.kind() == io::ErrorKind::NotFound => {
@@ -53,7 +53,7 @@ pub(super) fn open(path: &str, options: OpenDisk, cache: Cache) -> EnvResult<Ope
     .and_then(|opened| take_part(path, opened, options))
 }
 
-/// The part that was asked for, locked unless it is only read.
+/// The requested part, locked unless it is read only.
 fn take_part(path: &str, opened: OpenedDisk, options: OpenDisk) -> EnvResult<OpenedDisk> {
     let Some(part) = options.part else { return Ok(opened) };
     part.check(path, opened.bytes)?;
@@ -67,7 +67,7 @@ fn take_part(path: &str, opened: OpenedDisk, options: OpenDisk) -> EnvResult<Ope
     }
 }
 
-/// The lock belongs to the open file: it goes with it, or with the process however it ends.
+/// The lock belongs to the open file: it ends with that, or with the process however it ends.
 fn lock_range(file: &File, part: DiskPart) -> io::Result<()> {
     let offset = |bytes: u64| libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     // SAFETY: zeros are a valid flock.
@@ -97,7 +97,8 @@ fn open_existing(path: &str, options: OpenDisk, cache: Cache) -> io::Result<Open
     if kind.is_dir() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));
     }
-    // On a block device O_EXCL refuses one that is mounted or open so elsewhere; of one in parts each is locked instead.
+    // On a block device O_EXCL refuses one that is mounted or opened with O_EXCL elsewhere. If it has parts, each part
+    // is locked instead.
     let exclusive = if kind.is_block_device() && !read_only && options.part.is_none() { libc::O_EXCL } else { 0 };
     let mut flags = OpenOptions::new();
     flags.read(true).write(!read_only);
@@ -109,7 +110,7 @@ fn open_existing(path: &str, options: OpenDisk, cache: Cache) -> io::Result<Open
     Ok(OpenedDisk { file: Arc::new(file), bytes: bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64, direct })
 }
 
-/// Past the page cache where the file system can.
+/// Opens without the page cache if the file system supports that.
 fn open_direct(options: &mut OpenOptions, path: &str, flags: i32) -> io::Result<(File, bool)> {
     match options.custom_flags(flags | libc::O_DIRECT).open(path) {
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok((options.custom_flags(flags).open(path)?, false)),
@@ -124,11 +125,11 @@ fn device_bytes(file: &File) -> io::Result<u64> {
     if answer == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes the file aside and gives it its name when it is whole.
+/// Creates the file under another name, and renames it when it is complete.
 fn make(path: &str, bytes: u64, prewrite: bool) -> io::Result<()> {
     let aside = format!("{path}.new");
     let mut options = OpenOptions::new();
-    // Ours alone: a file system's permissions are of no use if everybody may read its disks.
+    // Accessible to its owner only: a file system's permissions are useless if everybody may read its disks.
     options.write(true).create(true).truncate(true).mode(0o600);
     let (file, _) = open_direct(&mut options, &aside, 0)?;
     let made = allocate(&file, bytes).and_then(|()| if prewrite { write_zeros(&file, bytes) } else { Ok(()) });
@@ -147,7 +148,7 @@ fn allocate(file: &File, bytes: u64) -> io::Result<()> {
         return Ok(());
     }
     let error = io::Error::last_os_error();
-    // File systems that cannot allocate ahead (NFS, some overlays) still take the length.
+    // File systems that cannot preallocate (NFS, some overlays) still accept the length.
     if error.raw_os_error() == Some(libc::EOPNOTSUPP) { file.set_len(bytes) } else { Err(error) }
 }
 

@@ -54,7 +54,7 @@ fn call(disk: &OpenedDisk, transfer: &Transfer) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
 }
 
-/// Waits to be woken; an interruption counts as that.
+/// Waits to be woken; an interruption counts as a wake-up.
 pub(super) fn sleep(queue: &DeviceQueue) {
     let mut count = [0u8; 8];
     // SAFETY: eight writable bytes.

@@ -1,7 +1,7 @@
 //! TCP and Unix sockets: vectored, without a copy on the way out and with one small read-ahead on the way in.
 //!
-//! The shard waits for what can be read, and only while it cannot write for room to write: the reader of a Unix socket
-//! would otherwise wake its writer with every piece it takes.
+//! The shard waits for readability, and for writability only while a write is blocked. Otherwise the reader of a Unix
+//! socket would wake its writer with every piece that it reads.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -18,15 +18,15 @@ use crate::{
     limits::{READ_AHEAD_BYTES, UNIX_SOCKET_BYTES},
 };
 
-/// Parts given to one sendmsg(2); they lie on the stack.
+/// Parts passed to one sendmsg(2); they lie on the stack.
 const SEND_PARTS: usize = 64;
 
-/// A connected socket that does not block.
+/// A connected, non-blocking socket.
 pub(super) struct Socket {
     fd: AsyncFd<OwnedFd>,
 }
 
-/// The reading end, with bytes that came along with earlier ones.
+/// The reading end, with bytes that were read ahead.
 pub(crate) struct SocketReadHalf {
     socket: Rc<Socket>,
     peer: Rc<str>,
@@ -40,8 +40,8 @@ pub(crate) struct SocketWriteHalf {
     peer: Rc<str>,
 }
 
-/// Room for a large frame in a Unix socket, beyond the system's bound if this user may. As much as the system gives is
-/// enough for correctness.
+/// Enlarges a Unix socket's buffer for a large frame, beyond the system's bound if this user may. Any size that the
+/// system gives is enough for correctness.
 pub(super) fn widen(socket: &impl AsRawFd) {
     for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
         let bytes = UNIX_SOCKET_BYTES;
@@ -56,7 +56,7 @@ pub(super) fn widen(socket: &impl AsRawFd) {
     }
 }
 
-/// The two halves; the socket closes when both are gone.
+/// The two halves; the socket closes when both are dropped.
 pub(super) fn split(socket: Socket, peer: &str) -> (SocketReadHalf, SocketWriteHalf) {
     let (socket, peer) = (Rc::new(socket), Rc::from(peer));
     let ahead = vec![0; READ_AHEAD_BYTES].into_boxed_slice();
@@ -65,12 +65,12 @@ pub(super) fn split(socket: Socket, peer: &str) -> (SocketReadHalf, SocketWriteH
 }
 
 impl Socket {
-    /// Takes a socket to the calling shard.
+    /// Moves a socket to the calling shard.
     pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self { fd: watch(fd, Interest::READABLE)? })
     }
 
-    /// Reads to `slices`; waits until there is something to read.
+    /// Reads into `slices`; waits until there is something to read.
     async fn read(&self, slices: &mut [IoSliceMut<'_>; 2]) -> io::Result<usize> {
         let room: usize = slices.iter().map(|slice| slice.len()).sum();
         loop {
@@ -79,7 +79,7 @@ impl Socket {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
                 Ok(n) => {
                     busy_poll::message(n);
-                    // There was no more; what comes later is a new edge.
+                    // There was no more; later bytes are a new edge.
                     if n < room && n > 0 {
                         ready.clear_ready();
                     }
@@ -90,7 +90,7 @@ impl Socket {
         }
     }
 
-    /// Repeats `call` until it does not have to wait for room.
+    /// Repeats `call` until it does not block.
     async fn write(&self, mut call: impl FnMut(RawFd) -> io::Result<usize>) -> io::Result<usize> {
         loop {
             match call(self.fd.as_raw_fd()) {
@@ -105,7 +105,7 @@ impl Socket {
 }
 
 fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an owned descriptor stays what it is until it is dropped.
+    // SAFETY: an owned descriptor stays valid until it is dropped.
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
 }
 
@@ -127,7 +127,7 @@ impl SocketReadHalf {
         Ok(())
     }
 
-    /// Moves what was read ahead into `buf`; afterwards either is exhausted.
+    /// Moves bytes that were read ahead into `buf`; afterwards one of the two is exhausted.
     fn take_ahead(&mut self, buf: &mut [u8]) -> usize {
         let n = buf.len().min(self.end - self.start);
         buf[..n].copy_from_slice(&self.ahead[self.start..self.start + n]);

@@ -1,4 +1,4 @@
-//! One request of a device on its way: its memory, how far it came, and its answer.
+//! One request of a device in progress: its memory, how much is done, and its reply.
 //!
 //! Invariant: the memory that [`Transfer::vectors`] names lives and stays in place as long as the transfer.
 
@@ -9,14 +9,14 @@ use bytes::Bytes;
 use super::device::Device;
 use crate::{AlignedBuf, EnvResult, SECTOR_BYTES, is_aligned, limits::IO_PARTS, sync::oneshot};
 
-/// What a shard asks of a device.
+/// A request of a shard to a device.
 pub(super) enum Request {
     Read { offset: u64, len: usize, reply: oneshot::Sender<EnvResult<AlignedBuf>> },
     Write { offset: u64, parts: Vec<Bytes>, durable: bool, reply: oneshot::Sender<EnvResult<()>> },
     Flush { reply: oneshot::Sender<EnvResult<()>> },
 }
 
-/// Which system call a transfer needs.
+/// The system call that a transfer needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     Read,
@@ -27,10 +27,10 @@ pub(super) enum Call {
 
 pub(super) struct Transfer {
     pub(super) call: Call,
-    /// Of what is left.
+    /// Offset of the remaining bytes.
     pub(super) offset: u64,
     left: usize,
-    /// What is left, in memory.
+    /// Memory of the remaining bytes.
     vectors: Vec<libc::iovec>,
     first_vector: usize,
     memory: Memory,
@@ -43,7 +43,7 @@ enum Memory {
 }
 
 impl Transfer {
-    /// Prepares a request; with `direct`, what is not aligned is copied to memory that is.
+    /// Prepares a request; with `direct`, parts that are not aligned are copied to aligned memory.
     pub(super) fn new(request: Request, direct: bool) -> Self {
         match request {
             Request::Read { offset, len, reply } => {
@@ -73,23 +73,23 @@ impl Transfer {
         }
     }
 
-    /// What is left to transfer.
+    /// Memory of the bytes that are left to transfer.
     pub(super) fn vectors(&self) -> &[libc::iovec] {
         &self.vectors[self.first_vector..]
     }
 
-    /// Nothing needs to be asked of the system.
+    /// True if no system call is needed.
     pub(super) fn is_empty(&self) -> bool {
         self.call != Call::Flush && self.left == 0
     }
 
-    /// Takes the answer of a system call. `Some` when the transfer is over: its result.
+    /// Takes the result of a system call. Returns `Some` with the transfer's result when it is over.
     pub(super) fn take_answer(&mut self, answer: io::Result<usize>) -> Option<io::Result<()>> {
         match answer {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => None,
             Err(e) => Some(Err(e)),
             Ok(_) if self.call == Call::Flush => Some(Ok(())),
-            // A device that transfers nothing: the file was cut short under us, or the device is gone.
+            // A device that transfers nothing: the file was truncated while in use, or the device is gone.
             Ok(0) => Some(Err(io::Error::from_raw_os_error(libc::EIO))),
             Ok(n) => {
                 self.advance(n);
@@ -113,20 +113,21 @@ impl Transfer {
         }
     }
 
-    /// Answers the shard; it may have stopped waiting.
+    /// Replies to the shard, which may have stopped waiting.
     pub(super) fn finish(self, device: &Device, result: io::Result<()>) {
         let call = self.call;
         let result = result.map_err(|e| device.error(call, self.offset, self.left, &e));
         match self.memory {
             Memory::Read { buf, reply } => drop(reply.send(result.map(|()| buf))),
             Memory::Write { reply, .. } => drop(reply.send(result)),
-            // A flush that was on its way when another failed may have been told a success that is none.
+            // A flush that was in flight when another failed may have received a false success.
             Memory::Flush { reply } => drop(reply.send(result.and_then(|()| device.check_flushed()))),
         }
     }
 }
 
-/// Parts that a device takes as they are; others are copied, together with neighbours until they are whole sectors.
+/// Parts that a device accepts without a copy stay. Others are copied, together with neighbours until they are whole
+/// sectors.
 fn gather(parts: Vec<Bytes>) -> Vec<Bytes> {
     let mut pieces = Vec::with_capacity(parts.len());
     let mut run: Vec<Bytes> = Vec::new();
@@ -152,7 +153,7 @@ fn flush_run(pieces: &mut Vec<Bytes>, run: &mut Vec<Bytes>) {
     }
 }
 
-/// No more parts than one system call takes: the last ones become one.
+/// At most as many parts as one system call takes: the last ones are merged.
 fn limit_parts(mut parts: Vec<Bytes>) -> Vec<Bytes> {
     if parts.len() > IO_PARTS {
         let rest = parts.split_off(IO_PARTS - 1);

@@ -1,7 +1,7 @@
 //! A device on io_uring, driven by the shard that uses it: no other thread, and no change of threads.
 //!
-//! A request waits until the tasks that are ready have had their turn; then one io_uring_enter submits all that wait and
-//! takes what is complete. The ring's eventfd wakes the shard for completions.
+//! A request waits until the ready tasks have had their turn. Then one io_uring_enter submits all waiting requests and
+//! takes the completions. The ring's eventfd wakes the shard for completions.
 //!
 //! Invariant: requests go to the kernel in the order in which they were made.
 //! Invariant: memory named in a submitted entry lives until its completion, also in a panic (it leaks then).
@@ -29,13 +29,13 @@ use crate::{
     sync::Notify,
 };
 
-/// `IORING_ENTER_GETEVENTS`: also run what the kernel deferred to this thread.
+/// `IORING_ENTER_GETEVENTS`: also run the work that the kernel deferred to this thread.
 const GET_EVENTS: u32 = 1;
 
-/// Entries of the ring: all transfers, so that a push never fails.
+/// Entries of the ring: enough for all transfers, so that a push never fails.
 const ENTRIES: u32 = (DEVICE_QUEUE_DEPTH as u32).next_power_of_two();
 
-/// A device whose requests this shard gives to the kernel itself.
+/// A device whose requests this shard passes to the kernel itself.
 pub(super) struct UringDevice {
     pub(super) device: Device,
     /// None once it is closed.
@@ -45,34 +45,34 @@ pub(super) struct UringDevice {
 
 struct State {
     ring: IoUring,
-    /// The ring says whether the kernel has deferred something to this thread.
+    /// The ring reports whether the kernel has deferred work to this thread.
     tells: bool,
     places: Places,
     waiting: VecDeque<Request>,
     disk: OpenedDisk,
 }
 
-/// A transfer that is over, and its result.
+/// A completed transfer, and its result.
 type Finished = (Transfer, io::Result<()>);
 
-/// A ring for one thread, with what newer kernels do for one thread alone; true if it then also tells whether there is
-/// something to do for it. Must be made by that thread.
+/// A ring for one thread, with the options that newer kernels have for that. True if it then also reports whether it
+/// has deferred work. Must be created by that thread.
 fn ring() -> io::Result<(IoUring, bool)> {
     let single = IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(ENTRIES);
     single.map(|ring| (ring, true)).or_else(|_| Ok((IoUring::new(ENTRIES)?, false)))
 }
 
-/// The descriptor by which a new ring tells of completions.
+/// A ring, and the descriptor that reports its completions.
 fn ring_and_wake() -> io::Result<(IoUring, bool, AsyncFd<OwnedFd>)> {
     let ((ring, tells), wake) = (ring()?, eventfd(libc::EFD_NONBLOCK)?);
     ring.submitter().register_eventfd(wake.as_raw_fd())?;
-    // SAFETY: an owned descriptor stays what it is until it is dropped.
+    // SAFETY: an owned descriptor stays valid until it is dropped.
     let wake = unsafe { AsyncFd::register_with_interest(wake, Interest::READABLE) };
     Ok((ring, tells, wake.map_err(io::Error::from)?))
 }
 
 impl UringDevice {
-    /// Begins to serve `disk` by a task of this shard; gives it back where the kernel has no io_uring for us.
+    /// Starts to serve `disk` with a task of this shard; returns it if the kernel refuses io_uring.
     pub(super) fn start(device: Device, disk: OpenedDisk) -> Result<Rc<Self>, OpenedDisk> {
         let Ok((ring, tells, wake)) = ring_and_wake() else { return Err(disk) };
         let state = State { ring, tells, places: Places::new(), waiting: VecDeque::new(), disk };
@@ -92,7 +92,7 @@ impl UringDevice {
         Ok(())
     }
 
-    /// Waits, without giving way to other tasks, until everything queued is done; then closes the device.
+    /// Waits, without yielding to other tasks, until everything queued is done; then closes the device.
     pub(super) fn close(&self) {
         while !self.state.borrow().as_ref().is_none_or(State::is_idle) {
             self.turn(1);
@@ -116,7 +116,7 @@ impl UringDevice {
         }
     }
 
-    /// Submits what waits, takes what is complete (at least `wait_for`, if so much is in flight), answers.
+    /// Submits waiting requests, takes completions (at least `wait_for`, if that many are in flight), and replies.
     fn turn(&self, wait_for: usize) {
         let mut finished = Vec::new();
         if let Some(state) = &mut *self.state.borrow_mut() {
@@ -141,7 +141,7 @@ impl State {
             self.start_waiting(finished);
             self.enter(wait_for.min(self.places.taken()), device);
             self.complete(finished);
-            // Freed places take what waits; a short transfer goes on.
+            // Freed places take waiting requests; a short transfer goes on.
             let more = !self.places.is_full() && !self.waiting.is_empty();
             if !more && self.ring.submission().is_empty() {
                 return;
@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// The completions that one turn takes announce themselves once more.
+    /// True if there is nothing to do: the wake-up may be for completions that an earlier turn has already taken.
     fn has_nothing_to_do(&mut self) -> bool {
         let deferred = !self.tells || self.ring.submission().taskrun();
         self.waiting.is_empty() && !deferred && self.ring.completion().is_empty()
@@ -195,7 +195,7 @@ impl State {
             unsafe { self.ring.submitter().enter::<libc::sigset_t>(count, wait_for as u32, GET_EVENTS, None) };
         match entered {
             Ok(_) => {}
-            // Interrupted, or short of memory for a moment: what was not submitted is still queued.
+            // Interrupted, or short of memory for a moment: entries that were not submitted are still queued.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
             Err(e) => panic!("io_uring of {} failed: {e}", device.path),
         }

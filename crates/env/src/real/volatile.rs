@@ -1,13 +1,14 @@
-//! What a disk holds in memory alone: the bytes that were written last, by place.
+//! Bytes that a disk holds in memory alone: the latest writes, by offset.
 //!
-//! Invariant: extents do not overlap; of a byte that was written twice the later one is kept.
-//! Invariant: at most as many bytes as are asked for stay, besides those of one write.
+//! Invariant: extents do not overlap; of a byte that was written twice the later value is kept.
+//! Invariant: at most as many bytes as the caller allows stay, besides those of one write.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use bytes::Bytes;
 
-/// Bytes at a place, with the number of the batch of requests in which they were written: later ones are greater.
+/// Bytes at an offset, with the number of the batch of requests in which they were written; later batches have greater
+/// numbers.
 #[derive(Clone)]
 pub(super) struct Extent {
     pub(super) offset: u64,
@@ -20,7 +21,7 @@ impl Extent {
         self.offset..self.offset + self.bytes.len() as u64
     }
 
-    /// The part of it that lies in `range`, which touches it.
+    /// The part of it that lies in `range`, which overlaps it.
     fn part(&self, range: &Range<u64>) -> Self {
         let own = self.range();
         let (start, end) = (range.start.max(own.start), range.end.min(own.end));
@@ -46,7 +47,7 @@ impl Volatile {
         self.insert(extent);
     }
 
-    /// What lies in `range`, cut to it, in order.
+    /// The extents in `range`, cut to it, in order.
     pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Extent> {
         let before = self.extents.range(..range.start).next_back().map(|(offset, _)| *offset);
         let from = before.unwrap_or(range.start);
@@ -56,7 +57,7 @@ impl Volatile {
         touched.filter(touches).map(clipped)
     }
 
-    /// Takes out what lies in `range`.
+    /// Removes and returns what lies in `range`.
     pub(super) fn take(&mut self, range: Range<u64>) -> Vec<Extent> {
         let taken: Vec<Extent> = self.within(range.clone()).collect();
         for part in &taken {
@@ -70,13 +71,13 @@ impl Volatile {
         taken
     }
 
-    /// Takes out what was written before batch `batch`.
+    /// Removes and returns what was written before batch `batch`.
     pub(super) fn take_before(&mut self, batch: u64) -> Vec<Extent> {
         let keys: Vec<u64> = self.extents.iter().filter(|(_, e)| e.batch < batch).map(|(key, _)| *key).collect();
         keys.into_iter().map(|key| self.remove(key)).collect()
     }
 
-    /// Takes out the oldest, until no more than `bytes` are left.
+    /// Removes and returns the oldest extents, until at most `bytes` are left.
     pub(super) fn take_oldest(&mut self, bytes: usize) -> Vec<Extent> {
         let mut keys: Vec<(u64, u64)> = self.extents.iter().map(|(key, extent)| (extent.batch, *key)).collect();
         keys.sort_unstable();
@@ -90,7 +91,7 @@ impl Volatile {
         taken
     }
 
-    /// The extent at `place` or behind it, else the first one.
+    /// The first extent at or behind `place`, else the first of all.
     pub(super) fn near(&self, place: u64) -> Option<&Extent> {
         self.extents.range(place..).next().or_else(|| self.extents.first_key_value()).map(|(_, extent)| extent)
     }

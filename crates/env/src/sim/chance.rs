@@ -1,4 +1,5 @@
-//! Seeded chance: one stream of random numbers per consumer, so that one more draw here does not move another there.
+//! Seeded chance: one stream of random numbers per consumer, so that an additional draw of one consumer does not affect
+//! others.
 
 use std::cell::RefCell;
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Env, Time};
 
-/// A simulated world: its nodes, links, disks and time. Clones share it; the last one ends it.
+/// A simulated world: its nodes, links, disks and time. Clones share it; dropping the last one ends it.
 ///
 /// Nothing here may be called from within a `Drop` of a simulated task.
 #[derive(Clone)]
@@ -16,12 +16,12 @@ pub struct Sim {
     owner: Rc<Owner>,
 }
 
-/// Ends the world with the last handle: tasks hold the world, so it would never go by itself.
+/// Ends the world with the last handle: tasks hold the world, so it would never be dropped automatically.
 struct Owner(Rc<World>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // In a panic the world leaks instead: a second panic from some task's Drop would abort the process.
+        // In a panic the world leaks instead: a second panic, from the Drop of some task, would abort the process.
         if !std::thread::panicking() {
             self.0.close();
         }
@@ -30,7 +30,7 @@ impl Drop for Owner {
 
 /// Time, tasks and chance.
 impl Sim {
-    /// A world whose every chance comes from `seed`.
+    /// A world in which all chance comes from `seed`.
     pub fn new(seed: u64) -> Sim {
         Sim { owner: Rc::new(Owner(World::new(seed))) }
     }
@@ -85,7 +85,7 @@ impl Sim {
         self.world().trace.hash()
     }
 
-    /// Prints log lines and lives with virtual time to stderr.
+    /// Prints log lines, starts and ends of lives to stderr, with virtual time.
     pub fn set_trace(&self, on: bool) {
         self.world().trace.set_printing(on);
     }
@@ -97,7 +97,7 @@ impl Sim {
 
 /// Nodes and their lives.
 impl Sim {
-    /// A machine, not yet running anything.
+    /// Adds a machine that runs nothing yet.
     pub fn add_node(&self, name: &str) -> NodeId {
         self.world().add_node(name)
     }
@@ -122,18 +122,18 @@ impl Sim {
         world.spawn_on(node, life, Box::pin(future));
     }
 
-    /// SIGKILL: all tasks are dropped, listeners and locks go, and the peers' streams end after the link's time: by
-    /// chance with or without what was in flight. Writes in flight may or may not reach the disks.
+    /// SIGKILL: all tasks are dropped, listeners and locks end, and the peers' streams end after the link's time. By
+    /// chance, data in flight still arrives or is lost. Writes in flight may or may not reach the disks.
     pub fn crash(&self, node: NodeId) {
         self.world().end_life(node, false);
     }
 
-    /// As [`Sim::crash`], and every disk of the node loses or tears what was not flushed.
+    /// As [`Sim::crash`], and every disk of the node loses or tears unflushed writes.
     pub fn power_cut(&self, node: NodeId) {
         self.world().end_life(node, true);
     }
 
-    /// SIGSTOP: none of its tasks runs until [`Sim::resume`]; its system still takes messages and connections.
+    /// SIGSTOP: none of its tasks runs until [`Sim::resume`]; its system still accepts messages and connections.
     pub fn pause(&self, node: NodeId) {
         self.world().pause(node);
     }
@@ -158,17 +158,17 @@ impl Sim {
         self.world().node(node, |n| n.cores = vec![0; cores]);
     }
 
-    /// The node is one thread, on processors that others may share.
+    /// Makes the node one thread, on processors that others may share.
     pub fn run_on(&self, node: NodeId, processors: &Processors, waking: Waking) {
         self.world().node(node, |n| n.thread = Some(Thread::new(processors, waking)));
     }
 
-    /// As if a message of so many bytes had come to the node's thread.
+    /// Acts as if a message of `bytes` bytes had arrived at the node's thread.
     pub fn heard(&self, node: NodeId, bytes: usize) {
         self.world().heard(node, bytes);
     }
 
-    /// What messages cost the node's CPUs from now on; before, nothing.
+    /// Sets the CPU cost of the node's messages; before, messages cost nothing.
     pub fn set_cpu_costs(&self, node: NodeId, costs: &Rc<CpuCosts>) {
         self.world().node(node, |n| n.costs = Some(costs.clone()));
     }
@@ -176,24 +176,25 @@ impl Sim {
 
 /// The network.
 impl Sim {
-    /// The link between nodes that have no own.
+    /// Sets the link between nodes that have no link of their own.
     pub fn set_default_link(&self, link: Link) {
         self.world().network.borrow_mut().links.set_default(link);
     }
 
-    /// The rate of the node's own port to the network, each way: all its links share it. Before, it has none of its own.
+    /// Sets the rate of the node's own port to the network, each way: all its links share it. Before, the port
+    /// has no limit.
     pub fn set_nic(&self, node: NodeId, bytes_per_s: u64) {
         self.world().network.borrow_mut().links.set_nic(node, bytes_per_s);
     }
 
-    /// The link from `a` to `b`, and an equal one back.
+    /// Sets the link from `a` to `b`, and an equal one back.
     pub fn set_link(&self, a: NodeId, b: NodeId, link: Link) {
         let links = &mut self.world().network.borrow_mut().links;
         links.set(a, b, link);
         links.set(b, a, link);
     }
 
-    /// After how long without passage a cut stream resets, and a connection attempt ends (10 s).
+    /// Sets the time without passage after which a cut stream resets, and a connection attempt ends (10 s).
     pub fn set_idle_timeout(&self, timeout: Duration) {
         self.world().network.borrow_mut().links.idle_timeout = timeout;
     }
@@ -210,7 +211,7 @@ impl Sim {
         self.cut(b, a);
     }
 
-    /// Ends the cuts between `a` and `b`; what was held back arrives after the link's time.
+    /// Ends the cuts between `a` and `b`; messages that were stalled arrive after the link's time.
     pub fn heal(&self, a: NodeId, b: NodeId) {
         {
             let links = &mut self.world().network.borrow_mut().links;
@@ -241,7 +242,7 @@ impl Sim {
 
 /// Disks and files.
 impl Sim {
-    /// How long the disk takes from now on; may be told before the disk exists.
+    /// Sets how long the disk takes from now on; may be called before the disk exists.
     pub fn set_disk_model(&self, node: NodeId, path: &str, model: DiskModel) {
         let device = self.world().node(node, |n| {
             n.models.insert(path.to_string(), model);
@@ -252,7 +253,8 @@ impl Sim {
         }
     }
 
-    /// Puts a disk on a modelled device, which decides from now on how long it takes; may be told before the disk exists.
+    /// Puts a disk on a modelled device, which from now on decides how long it takes; may be called before the disk
+    /// exists.
     pub fn place_disk(&self, node: NodeId, path: &str, placement: &Placement) {
         let device = self.world().node(node, |n| {
             n.placements.insert(path.to_string(), placement.clone());
@@ -263,7 +265,7 @@ impl Sim {
         }
     }
 
-    /// Lets something go wrong with a disk.
+    /// Injects a fault into a disk.
     pub fn disk_fault(&self, node: NodeId, path: &str, fault: Fault) {
         self.device(node, path).fault(self.world(), fault);
     }
@@ -278,30 +280,31 @@ impl Sim {
         self.world().node(node, |n| n.devices.keys().cloned().collect())
     }
 
-    /// What reads of the disk see, whole.
+    /// All of the disk's content, as reads see it.
     pub fn disk_bytes(&self, node: NodeId, path: &str) -> Vec<u8> {
         let image = self.disk_image(node, path);
         image.read(0, usize::try_from(image.bytes()).expect("a disk read whole fits in memory"))
     }
 
-    /// Replaces or makes a disk; all of it is durable.
+    /// Replaces or creates a disk; all of its content is durable.
     pub fn set_disk_bytes(&self, node: NodeId, path: &str, bytes: &[u8]) {
         let mut image = DiskImage::zeroed(bytes.len() as u64);
         image.write(0, bytes);
         self.set_disk_image(node, path, image);
     }
 
-    /// What reads of the disk see, sparse.
+    /// The disk's content as reads see it, sparse.
     pub fn disk_image(&self, node: NodeId, path: &str) -> DiskImage {
         self.device(node, path).image()
     }
 
-    /// Replaces or makes a disk; all of it is durable.
+    /// Replaces or creates a disk; all of its content is durable.
     pub fn set_disk_image(&self, node: NodeId, path: &str, image: DiskImage) {
         self.world().set_disk(node, path, image);
     }
 
-    /// From now on logs each submitted write and each completed flush of the disk; may be told before the disk exists.
+    /// From now on logs each submitted write and each completed flush of the disk; may be called before the disk
+    /// exists.
     pub fn record_disk(&self, node: NodeId, path: &str) {
         let world = self.world();
         world.recording.borrow_mut().want(node, path);
@@ -320,7 +323,7 @@ impl Sim {
         self.world().node(node, |n| n.files.get(path).cloned())
     }
 
-    /// Makes or replaces a small file of the node.
+    /// Creates or replaces a small file of the node.
     pub fn set_file(&self, node: NodeId, path: &str, bytes: &[u8]) {
         self.world().node(node, |n| n.files.insert(path.to_string(), bytes.to_vec()));
     }

@@ -1,33 +1,33 @@
-//! What messages cost a simulated machine's CPUs.
+//! CPU cost of messages on a simulated machine.
 //!
-//! Not here: where the numbers come from (`forebay bench cpu-costs`), and the cores they are charged to (see `env`).
+//! Not here: the origin of the numbers (`forebay bench cpu-costs`), and the cores that they are charged to (see `env`).
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::Side;
 
-/// What a message costs one side: so much, and so much per byte of its data.
+/// The cost of a message at one side: a fixed part, and a part per byte of its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MessageCost {
-    /// Without its bytes.
+    /// The fixed part.
     pub fixed: Duration,
     /// Nanoseconds per byte.
     pub byte_ns: f64,
 }
 
-/// What messages cost, by the number of their operation.
+/// Cost of messages, by the number of their operation.
 #[derive(Clone, Debug, Default)]
 pub struct CpuCosts {
     /// At the client.
     pub client: BTreeMap<u16, MessageCost>,
     /// At the server.
     pub server: BTreeMap<u16, MessageCost>,
-    /// Of an operation that was not measured, at either side.
+    /// Cost of an operation that was not measured, at either side.
     pub other: MessageCost,
 }
 
 impl CpuCosts {
-    /// All costs `factor` times as high: a slower machine, or the question whether CPUs matter.
+    /// All costs multiplied by `factor`: for a slower machine, or to find out whether CPUs matter.
     pub fn times(&self, factor: f64) -> Self {
         let scale =
             |cost: &MessageCost| MessageCost { fixed: cost.fixed.mul_f64(factor), byte_ns: cost.byte_ns * factor };

@@ -1,6 +1,6 @@
 //! A disk of a node: its contents, its cache, its faults; it outlives the node's lives.
 //!
-//! Invariant: reads see a write once it completed; a completion of an older life does nothing.
+//! Invariant: reads see a write once it completed; a completion from an older life has no effect.
 
 use std::{cell::RefCell, ops::Range, rc::Rc};
 
@@ -31,9 +31,9 @@ struct DeviceState {
     epoch: u64,
     timing: Timing,
     faults: Faults,
-    /// Number in the recording.
+    /// Its number in the recording.
     recorded: Option<usize>,
-    /// Where it lies; none: it takes as long as `timing` says.
+    /// Its placement on a tier; none: it takes as long as `timing` says.
     placement: Option<Placement>,
 }
 
@@ -95,7 +95,7 @@ impl Device {
         self.state.borrow_mut().placement = Some(placement);
     }
 
-    /// The world ends: what waits at its tier would keep it, and itself.
+    /// The world ends: requests waiting at the device's tier would keep the device, and themselves, alive.
     pub(crate) fn leave_tier(&self) {
         let placement = self.state.borrow_mut().placement.take();
         if let Some(placement) = placement {
@@ -133,7 +133,7 @@ impl Device {
         }
     }
 
-    /// Ends all faults but rot, which is in the stored bytes.
+    /// Ends all faults except rot, which is in the stored bytes.
     pub(crate) fn clear_faults(&self) {
         let mut state = self.state.borrow_mut();
         state.faults = Faults::default();
@@ -141,7 +141,7 @@ impl Device {
         state.timing.stuck_until = 0;
     }
 
-    /// The node's life ended: by chance each write in flight still completes, in full or up to a sector, or does not.
+    /// The node's life ended. By chance, each write in flight still completes, in full or up to a sector, or does not.
     pub(crate) fn stop(&self, world: &World) {
         let mut state = self.state.borrow_mut();
         state.epoch += 1;
@@ -161,14 +161,14 @@ impl Device {
         }
     }
 
-    /// Forgets or tears what was not flushed.
+    /// Loses or tears unflushed writes.
     pub(crate) fn power_cut(&self, world: &World) {
         let mut state = self.state.borrow_mut();
         let image = state.cache.after_power_cut(TearChoice::Random(0), None, &world.chance);
         state.replace(world, image);
     }
 
-    /// Submits a write; `done` hears how it went.
+    /// Submits a write; `done` receives its result.
     pub(crate) fn write(
         self: &Rc<Self>,
         world: &Rc<World>,
@@ -209,7 +209,8 @@ impl Device {
         });
     }
 
-    /// Where a write goes instead of its own place, and whether it is lost. Who chooses it may look at the device.
+    /// Where a write goes instead of its own place, and whether it is lost. The functions that choose writes may access
+    /// the device.
     fn fate(&self, write: &StoredWrite) -> (Option<u64>, bool) {
         let (mut misdirect, mut lose) = {
             let faults = &mut self.state.borrow_mut().faults;
@@ -334,7 +335,7 @@ impl Device {
     }
 }
 
-/// What is asked of the device.
+/// A request to the device.
 struct Request {
     latency: Latency,
     offset: u64,
@@ -367,7 +368,7 @@ impl DeviceState {
         self.cache.forget(key);
     }
 
-    /// Makes one write durable; false if the flush it implies fails.
+    /// Makes one write durable; false if the implied flush fails.
     fn keep(&mut self, world: &World, key: CacheKey) -> bool {
         if self.flush_fails(world) {
             return false;

@@ -20,7 +20,7 @@ pub(crate) struct SimDisk {
     read_only: bool,
     /// A flush failed: all later ones do.
     flush_failed: Rc<Cell<bool>>,
-    /// Of a part that is written to.
+    /// Lock of the part, if it is open for writing.
     _lock: Option<FileLock>,
 }
 
@@ -60,7 +60,7 @@ impl World {
         Ok(Disk::new(DiskHalf::Sim(Rc::new(disk)), options.part))
     }
 
-    /// Makes a disk, or replaces the contents of one.
+    /// Creates a disk, or replaces the contents of one.
     pub(crate) fn set_disk(&self, node: NodeId, path: &str, image: super::DiskImage) -> Rc<Device> {
         if let Some(device) = self.node(node, |n| n.devices.get(path).cloned()) {
             device.set_image(self, image);

@@ -1,17 +1,17 @@
-//! How long a simulated disk takes, and what goes wrong with it.
+//! The timing of a simulated disk, and its faults.
 
 use std::{fmt, ops::Range, rc::Rc, time::Duration};
 
 use super::{chance::Chance, executor::nanos, link::transfer_ns};
 
-/// How long a simulated disk takes. Transfers go one after another; latencies overlap.
+/// Timing of a simulated disk. Transfers go one after another; latencies overlap.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskModel {
-    /// From the end of the transfer to the completion of a write.
+    /// Time from the end of a write's transfer to its completion.
     pub latency_write: Duration,
-    /// The same of a read.
+    /// The same for a read.
     pub latency_read: Duration,
-    /// Of a flush, and of a durable write on top of `latency_write`.
+    /// Time of a flush; a durable write takes it on top of `latency_write`.
     pub latency_flush: Duration,
     /// Transfer rate, shared by all requests; `None`: infinite.
     pub bytes_per_s: Option<u64>,
@@ -32,7 +32,7 @@ impl Default for DiskModel {
     }
 }
 
-/// What goes wrong with a disk.
+/// A fault of a disk.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// Reads that touch these bytes fail.
@@ -45,7 +45,7 @@ pub enum Fault {
         /// Bytes of the disk.
         range: Range<u64>,
     },
-    /// The disk is thin, and the storage under it full: writes that touch a sector that holds nothing yet fail.
+    /// The disk is thin, and the storage under it full: writes to a sector that holds nothing yet fail.
     NoRoom,
     /// The next flush (or durable write) fails; each write that it covered may never become durable.
     FlushFails,
@@ -56,14 +56,14 @@ pub enum Fault {
         /// Offset, a multiple of the sector.
         to: u64,
     },
-    /// The next write that is wanted is acknowledged and stored nowhere.
+    /// The next write that `wanted` chooses is acknowledged and stored nowhere.
     LoseWrite {
-        /// Which.
+        /// Chooses the write.
         wanted: Wanted,
     },
-    /// The next write that is wanted is acknowledged and stored at `to`.
+    /// The next write that `wanted` chooses is acknowledged and stored at `to`.
     MisdirectWrite {
-        /// Which.
+        /// Chooses the write.
         wanted: Wanted,
         /// Offset, a multiple of the sector.
         to: u64,
@@ -77,23 +77,23 @@ pub enum Fault {
     },
     /// Nothing completes for this long.
     Stuck(Duration),
-    /// Everything takes this many times as long, until told otherwise.
+    /// Everything takes this many times as long, until that is changed.
     Slow(f64),
 }
 
 type IsWanted = dyn Fn(&[u8]) -> bool;
 
-/// Chooses a write by its bytes; it is asked about one after another until it wants one.
+/// Chooses a write by its bytes; it is asked about one write after another until it accepts one.
 #[derive(Clone)]
 pub struct Wanted(Rc<IsWanted>);
 
 impl Wanted {
-    /// Whatever comes next.
+    /// Accepts the next write.
     pub fn any() -> Self {
         Self::when(|_| true)
     }
 
-    /// The first of which this is true.
+    /// Accepts the first write for which this is true.
     pub fn when(is_wanted: impl Fn(&[u8]) -> bool + 'static) -> Self {
         Self(Rc::new(is_wanted))
     }
@@ -118,7 +118,7 @@ pub(crate) enum Latency {
     Flush,
 }
 
-/// When the device is free, and how much it is slowed down.
+/// When the device is free, and by how much it is slowed down.
 pub(crate) struct Timing {
     pub(crate) model: DiskModel,
     pub(crate) slow: f64,

@@ -21,14 +21,14 @@ use std::{
 use super::{NodeId, stream::Pipe, world::World};
 use crate::Boxed;
 
-/// Names a task: its place, and a serial number that is never used again.
+/// Identifies a task: its slot, and a serial number that is never reused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TaskId {
     pub(crate) slot: usize,
     pub(crate) serial: u64,
 }
 
-/// The place that stands for the test's own future in `block_on`.
+/// The slot that stands for the test's own future in `block_on`.
 pub(crate) const DRIVER_SLOT: usize = usize::MAX;
 
 struct TaskEntry {
@@ -38,17 +38,17 @@ struct TaskEntry {
     future: Option<Boxed<'static, ()>>,
 }
 
-/// What an event does to the world.
+/// The effect of an event on the world.
 pub(crate) type EventCall = Box<dyn FnOnce(&Rc<World>)>;
 
-/// What happens at an instant.
+/// An event that happens at an instant.
 pub(crate) enum Event {
     Wake(Waker),
     Deliver(Rc<Pipe>),
     Call(EventCall),
 }
 
-/// A timer's place in the order of events: time, then the order of setting.
+/// A timer's position in the order of events: time, then the order of setting.
 pub(crate) type TimerKey = (u64, u64);
 
 #[derive(Default)]
@@ -69,15 +69,15 @@ struct Tasks {
 #[derive(Default)]
 pub(crate) struct ReadyQueue {
     tasks: Mutex<VecDeque<Arc<TaskWaker>>>,
-    /// The node that does what happens now, by its number and one; 0: none.
+    /// The node that causes what happens now, as its number plus one; 0: none.
     at_work: AtomicU32,
 }
 
-/// Puts its task at the end of the ready queue, once until it is polled.
+/// Puts its task at the end of the ready queue, at most once until the task is polled.
 pub(crate) struct TaskWaker {
     pub(crate) id: TaskId,
     queued: AtomicBool,
-    /// Whose doing it was that it became ready, as [`ReadyQueue::at_work`].
+    /// The node that made it ready, as in [`ReadyQueue::at_work`].
     woken_by: AtomicU32,
     ready: Arc<ReadyQueue>,
 }
@@ -117,7 +117,7 @@ impl Executor {
         self.waker(TaskId { slot: DRIVER_SLOT, serial: self.next_serial() })
     }
 
-    /// What happens now is `node`'s doing; what it was before.
+    /// Makes `node` the cause of what happens now; returns the previous one.
     pub(crate) fn replace_at_work(&self, node: Option<NodeId>) -> Option<NodeId> {
         let number = node.map_or(0, |NodeId(number)| number + 1);
         self.ready.at_work.swap(number, Ordering::Relaxed).checked_sub(1).map(NodeId)
@@ -170,14 +170,14 @@ impl Executor {
         doomed.into_iter().filter_map(|id| tasks.remove(id)).filter_map(|task| task.future).collect()
     }
 
-    /// Forgets what is ready and what is to come.
+    /// Drops all ready tasks and all timers.
     pub(crate) fn clear_events(&self) {
         let ready = std::mem::take(&mut *self.ready.lock());
         let timers = std::mem::take(&mut *self.timers.borrow_mut());
         drop((ready, timers));
     }
 
-    /// Sets a timer; an instant that has passed fires when nothing is ready.
+    /// Sets a timer; an instant that has passed fires once nothing is ready.
     pub(crate) fn at(&self, time: u64, event: Event) -> TimerKey {
         let key = (time.max(self.now.get()), self.next_serial());
         self.timers.borrow_mut().insert(key, event);
@@ -234,7 +234,7 @@ impl TaskWaker {
         self.woken_by.load(Ordering::Relaxed).checked_sub(1).map(NodeId)
     }
 
-    /// False: it was ready before.
+    /// True if it was not ready before.
     fn becomes_ready(&self) -> bool {
         let becomes = !self.queued.swap(true, Ordering::Relaxed);
         if becomes {
@@ -279,7 +279,7 @@ impl Future for Sleep {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(key) = self.key else {
-            // Nobody waits for the end of time; without a timer there, a deadlock is still seen as one.
+            // No task waits for the end of time. Without a timer there, a deadlock is still detected.
             if self.deadline < u64::MAX {
                 self.key = Some(self.world.exec.at(self.deadline, Event::Wake(cx.waker().clone())));
             }
@@ -304,7 +304,7 @@ impl Drop for Sleep {
     }
 }
 
-/// A duration in nanoseconds, as long as fits.
+/// A duration in nanoseconds, limited to what fits.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// Bytes of a page; writes come in multiples of it.
 pub(crate) const PAGE_BYTES: usize = crate::SECTOR_BYTES;
-/// What a disk writes atomically.
+/// The unit that a disk writes atomically.
 pub(crate) const SECTOR_512: usize = 512;
 
 /// A page of a hole.
@@ -58,7 +58,7 @@ impl DiskImage {
         }
     }
 
-    /// True if a page of these holds nothing (or zeros).
+    /// True if any of these pages holds nothing (or zeros).
     pub(crate) fn has_hole(&self, offset: u64, len: usize) -> bool {
         let (first, _) = place(offset);
         (first..first + (len / PAGE_BYTES) as u64).any(|number| !self.pages.contains_key(&number))
@@ -85,7 +85,7 @@ impl DiskImage {
         }
     }
 
-    /// Applies only the 512-byte sectors that `keep` chooses; it is asked once for each, in order.
+    /// Applies only the 512-byte sectors that `keep` chooses; it is called once for each, in order.
     pub(crate) fn apply_sectors(&mut self, write: &StoredWrite, mut keep: impl FnMut() -> bool) {
         let (first, _) = place(write.offset);
         for (number, new) in (first..).zip(&write.pages) {
@@ -122,7 +122,7 @@ impl StoredWrite {
         } else {
             vec![Bytes::from(parts.concat())]
         };
-        // Pages of zeros share one, so that payload of zeros takes no memory, however much there is of it.
+        // Pages of zeros share one page, so a payload of zeros takes no memory, however large it is.
         let page = |page: Bytes| if page[..] == ZEROS[..] { Bytes::from_static(ZEROS) } else { page };
         let slices = |part: &Bytes| (0..part.len() / PAGE_BYTES).map(|i| i * PAGE_BYTES).collect::<Vec<_>>();
         let pages =
@@ -148,7 +148,7 @@ impl StoredWrite {
     }
 }
 
-/// Number of the page that holds `offset`, and the place in it.
+/// Number of the page that holds `offset`, and the position in it.
 fn place(offset: u64) -> (u64, usize) {
     (offset / PAGE_BYTES as u64, (offset % PAGE_BYTES as u64) as usize)
 }

@@ -17,12 +17,12 @@ pub struct Link {
     pub jitter: Duration,
     /// Rate shared by all streams of this direction; `None`: infinite.
     pub bytes_per_s: Option<u64>,
-    /// Chance of a message to be lost and sent again after a retransmission timeout; the stream stays reliable.
+    /// Probability that a message is lost and sent again after a retransmission timeout; the stream stays reliable.
     pub loss: f64,
 }
 
 impl Link {
-    /// From a node to itself.
+    /// The link from a node to itself.
     pub const LOOPBACK: Link =
         Link { latency: Duration::from_micros(5), jitter: Duration::ZERO, bytes_per_s: None, loss: 0.0 };
 }
@@ -34,7 +34,7 @@ impl Default for Link {
     }
 }
 
-/// A node's port to the network: its rate, and when each way of it is free.
+/// A node's port to the network: its rate, and when each of its directions is free.
 struct Nic {
     bytes_per_s: u64,
     out_free_at: u64,
@@ -77,8 +77,8 @@ impl Links {
         self.nics.insert(node, Nic { bytes_per_s, out_free_at: 0, in_free_at: 0 });
     }
 
-    /// When `len` bytes that begin to leave at `now` have passed both nodes' ports. They stream: what is on its way through
-    /// one is on its way through the other.
+    /// When `len` bytes that begin to leave at `now` have passed both nodes' ports. The bytes stream: both ports
+    /// transfer them at the same time.
     fn through_nics(&mut self, from: NodeId, to: NodeId, now: u64, len: usize) -> u64 {
         if from == to {
             return now;
@@ -105,7 +105,7 @@ impl Links {
         }
     }
 
-    /// The link of a message to somebody unknown.
+    /// The link of a message to an unknown address.
     pub(crate) fn to_nowhere(&self) -> Link {
         self.default
     }

@@ -1,4 +1,4 @@
-//! Locks of a node, by name: they go with their guard, or with the life that took them.
+//! Locks of a node, by name: they end with their guard, or with the life that took them.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use super::{NodeId, world::World};
 use crate::files::FileLock;
 
 impl World {
-    /// Takes the lock `name`. None: somebody has it.
+    /// Takes the lock `name`. None: it is taken already.
     pub(crate) fn lock(self: &Rc<Self>, node: NodeId, life: u64, name: &str) -> Option<FileLock> {
         let taken = self.node(node, |n| {
             let taken = n.locks.contains_key(name);

@@ -1,6 +1,7 @@
-//! What a modelled storage device is: its medium, its controller, how requests wait. Pure arithmetic.
+//! The model of a storage device: its medium, its controller, how requests wait. Pure arithmetic.
 //!
-//! Shape: a tier is what a host sees as one LUN: one drive, a group of drives whose heads move together, or solid state.
+//! Shape: a tier is what a host sees as one LUN: one drive, a group of drives whose heads move together, or solid
+//! state.
 //! Source: [Spider] 2.2, 3.2, 6; seek curve as in Ruemmler and Wilkes: a square root, then a line.
 
 use std::time::Duration;
@@ -10,23 +11,23 @@ use super::{chance::Chance, executor::nanos};
 /// A modelled storage device.
 #[derive(Clone, Debug)]
 pub struct TierModel {
-    /// Bytes it holds.
+    /// Capacity in bytes.
     pub bytes: u64,
-    /// What bytes lie on.
+    /// The medium.
     pub medium: Medium,
-    /// Requests that are under way beyond the queue: on the way to the medium, or at it.
+    /// Requests in progress beyond the queue: on the way to the medium, or at it.
     pub depth: usize,
-    /// Requests that follow each other are made one while they wait, up to this many bytes; 0: never.
+    /// Adjacent requests are merged while they wait, up to this many bytes; 0: never.
     pub command_bytes: u64,
-    /// Which of the waiting is next.
+    /// Order in which waiting requests are served.
     pub order: QueueOrder,
     /// A cache that survives a loss of power: writes complete when they are in it.
     pub cache: Option<ControllerCache>,
-    /// A flush takes this long: of a device with nothing volatile on the way, its command.
+    /// Duration of a flush. For a device without volatile data on the way, this is the time of its command.
     pub flush: Duration,
 }
 
-/// What bytes lie on.
+/// The medium of a device.
 #[derive(Clone, Debug)]
 pub enum Medium {
     /// Disks whose heads move together: one disk, or all of a RAID tier.
@@ -38,21 +39,22 @@ pub enum Medium {
 /// Disks whose heads move together.
 #[derive(Clone, Debug)]
 pub struct Heads {
-    /// Rate at which bytes of the host pass, without parity.
+    /// Transfer rate of the host's bytes, without parity.
     pub bytes_per_s: u64,
-    /// From a track to the next.
+    /// Seek time from a track to the next.
     pub seek_track: Duration,
-    /// Over a third of the stroke.
+    /// Seek time over a third of the stroke.
     pub seek_average: Duration,
-    /// Over all of it.
+    /// Seek time over the full stroke.
     pub seek_full: Duration,
-    /// Of the platters.
+    /// Time of one revolution of the platters.
     pub revolution: Duration,
-    /// From the end of a write to the beginning of one that follows it on the medium.
+    /// Time from the end of a write to the beginning of one that follows it on the medium.
     pub write_turnaround: Duration,
-    /// Between the arrival of the heads and a write that follows nothing.
+    /// Time between the arrival of the heads and a write that follows no other.
     pub write_settle: Duration,
-    /// Bytes over which parity is computed: a write of a part of them reads the rest, and waits a revolution. 0: none.
+    /// Bytes over which parity is computed. A write of a part of them reads the rest, and waits a revolution. 0: no
+    /// parity.
     pub stripe_bytes: u64,
 }
 
@@ -61,64 +63,64 @@ pub struct Heads {
 pub struct Solid {
     /// Rate of reads, shared by all requests.
     pub read_bytes_per_s: u64,
-    /// The same of writes.
+    /// The same for writes.
     pub write_bytes_per_s: u64,
     /// The shortest time between two requests (one over the IOPS).
     pub request: Duration,
-    /// On top of that, overlapping.
+    /// Latency of a read on top of that; latencies overlap.
     pub latency_read: Duration,
-    /// The same of a write.
+    /// The same for a write.
     pub latency_write: Duration,
 }
 
-/// Which of the waiting requests is next.
+/// Order in which waiting requests are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// The one that came first.
+    /// The one that arrived first.
     Arrival,
     /// The next one ahead of the heads, then from the beginning again (C-LOOK).
     Elevator,
 }
 
-/// A controller's cache of writes.
+/// A controller's write cache.
 #[derive(Clone, Copy, Debug)]
 pub struct ControllerCache {
-    /// Bytes of it for writes.
+    /// Its bytes for writes.
     pub bytes: u64,
-    /// From a write's arrival to its completion.
+    /// Time from a write's arrival to its completion.
     pub latency: Duration,
 }
 
-/// What the time of a tier's medium went into, and what requests it saw.
+/// How the medium of a tier spent its time, and the requests that it served.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TierStats {
     /// Commands, after merging.
     pub commands: u64,
-    /// Of them, shorter than 128 KiB.
+    /// Commands shorter than 128 KiB.
     pub small_commands: u64,
-    /// Of them, partial stripes.
+    /// Commands that write partial stripes.
     pub partial_commands: u64,
-    /// Bytes.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Moving heads.
+    /// Time spent moving heads.
     pub seek: Duration,
-    /// Waiting for the platter.
+    /// Time spent waiting for the platter.
     pub rotation: Duration,
-    /// Between writes that follow each other, and settling.
+    /// Time between writes that follow each other, and of settling.
     pub turnaround: Duration,
-    /// Reading back partial stripes.
+    /// Time spent reading back partial stripes.
     pub read_modify_write: Duration,
-    /// Bytes passing.
+    /// Time spent transferring bytes.
     pub transfer: Duration,
 }
 
 impl TierStats {
-    /// Time the medium was at work.
+    /// Time that the medium was busy.
     pub fn busy(&self) -> Duration {
         self.seek + self.rotation + self.turnaround + self.read_modify_write + self.transfer
     }
 
-    /// What came since `before`.
+    /// The difference to `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             commands: self.commands - before.commands,
@@ -133,7 +135,7 @@ impl TierStats {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             commands: self.commands + other.commands,
@@ -160,7 +162,7 @@ pub(crate) struct Command {
     pub(crate) end: u64,
 }
 
-/// Where the heads stand, and what they did last.
+/// Position of the heads, and their last action.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Position {
     pub(crate) at: u64,
@@ -170,7 +172,7 @@ pub(crate) struct Position {
 }
 
 impl Heads {
-    /// Time from one byte of the tier to another, for the heads alone.
+    /// Time of the heads alone from one byte of the tier to another.
     pub(crate) fn seek(&self, from: u64, to: u64, bytes: u64) -> Duration {
         let distance = from.abs_diff(to) as f64 / bytes.max(1) as f64;
         if from == to {
@@ -184,13 +186,13 @@ impl Heads {
         }
     }
 
-    /// True if parity of some stripe has to be computed from bytes that are not in the command.
+    /// True if the parity of a stripe has to be computed from bytes that are not in the command.
     pub(crate) fn is_partial(&self, command: &Command) -> bool {
         let stripe = self.stripe_bytes;
         command.write && stripe > 0 && !(command.start.is_multiple_of(stripe) && command.end.is_multiple_of(stripe))
     }
 
-    /// How long the command keeps the heads; they stand at its end then.
+    /// How long the command keeps the heads busy; afterwards they are at its end.
     pub(crate) fn serve(
         &self,
         now: u64,
@@ -219,7 +221,7 @@ impl Heads {
         }
         let mut transfer = Duration::from_nanos(super::link::transfer_ns(len as usize, self.bytes_per_s));
         if follows && !command.write {
-            // The controller reads ahead of a sequential reader while nobody asks.
+            // The controller reads ahead of a sequential reader between its requests.
             transfer = transfer.saturating_sub(Duration::from_nanos(now.saturating_sub(position.idle_since)));
         }
         stats.seek += seek;
@@ -234,7 +236,7 @@ impl Heads {
 }
 
 impl Solid {
-    /// How long the command keeps the device from the next one, and how much later it completes.
+    /// How long the command delays the next one, and how much later it completes.
     pub(crate) fn serve(&self, command: &Command, stats: &mut TierStats) -> (Duration, Duration) {
         let len = (command.end - command.start) as usize;
         let (bytes_per_s, latency) = match command.write {

@@ -1,6 +1,6 @@
-//! The simulated half: machines, links and disks that a seed decides, on virtual time.
+//! The simulated half: machines, links and disks on virtual time, in which a seed decides all chances.
 //!
-//! A test makes a [`Sim`], adds nodes, starts the real servers and clients on them, and lets things go wrong:
+//! A test creates a [`Sim`], adds nodes, starts the real servers and clients on them, and injects faults:
 //!
 //! ```
 //! use forebay_env::{OpenDisk, sim::Sim};

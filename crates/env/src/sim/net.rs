@@ -1,4 +1,4 @@
-//! Who listens where, and how connections come about.
+//! Listeners by address, and how connections are made.
 //!
 //! Addresses of all kinds are plain names in one registry.
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{Address, EnvError, EnvErrorKind, EnvResult, Listener, Stream, limits::ACCEPT_BACKLOG, net};
 
-/// A connection attempt over a cut link tries again after this long.
+/// Interval at which a connection attempt over a cut link is retried.
 const CONNECT_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl World {
         Ok(Listener { half: net::ListenerHalf::Sim(SimListener { world: self.clone(), state }) })
     }
 
-    /// Asks for a connection: the request takes the link's time there, the answer the link's time back.
+    /// Requests a connection: the request takes the link's time there, the reply takes the link's time back.
     pub(crate) async fn connect(self: &Rc<Self>, node: NodeId, address: &Address) -> EnvResult<Stream> {
         let name = address.to_string();
         let listener_node = self.network.borrow().listeners.get(&name).map(|listener| listener.node);
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// Puts a new connection into the accept queue; `None` if nobody listens there or the queue is full.
+    /// Puts a new connection into the accept queue; `None` if no listener is there or the queue is full.
     fn offer_connection(self: &Rc<Self>, client: NodeId, server: NodeId, name: &str) -> Option<Rc<Connection>> {
         let mut network = self.network.borrow_mut();
         let listener = network.listeners.get(name).filter(|listener| listener.node == server)?.clone();
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Lets stalled pipes flow again whose links are no longer cut.
+    /// Restarts stalled pipes whose links are no longer cut.
     pub(crate) fn unstall_pipes(&self) {
         for connection in self.connections_where(|_| true) {
             for pipe in &connection.pipes {

@@ -1,6 +1,6 @@
 //! Nodes and their lives: start, crash, pause.
 //!
-//! Invariant: after a crash nothing of the old life runs, holds a lock, listens, or completes a disk request.
+//! Invariant: after a crash no part of the old life runs, holds a lock, listens, or completes a disk request.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
     world::World,
 };
 
-/// A machine: what survives a crash, and what it is doing.
+/// A machine: what survives a crash, and its current state.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) life: u64,
@@ -26,16 +26,16 @@ pub(crate) struct Node {
     parked: Vec<Arc<TaskWaker>>,
     pub(crate) chance: Rc<Chance>,
     pub(crate) clock_offset_ns: i64,
-    /// When each virtual core is free; none: as many as it takes.
+    /// When each virtual core is free; none: there are as many as needed.
     pub(crate) cores: Vec<u64>,
-    /// What messages cost; none: nothing.
+    /// CPU cost of messages; none: no cost.
     pub(crate) costs: Option<Rc<CpuCosts>>,
     pub(crate) devices: BTreeMap<String, Rc<Device>>,
     pub(crate) models: BTreeMap<String, DiskModel>,
     pub(crate) placements: BTreeMap<String, Placement>,
     pub(crate) files: BTreeMap<String, Vec<u8>>,
     pub(crate) locks: BTreeMap<String, u64>,
-    /// If it is one of several on a machine.
+    /// Its thread, if it is one of several on a machine.
     pub(crate) thread: Option<Rc<Thread>>,
 }
 
@@ -63,7 +63,7 @@ impl World {
         id
     }
 
-    /// Looks at or changes a node; `f` must not run futures.
+    /// Reads or changes a node; `f` must not run futures.
     pub(crate) fn node<R>(&self, node: NodeId, f: impl FnOnce(&mut Node) -> R) -> R {
         f(&mut self.nodes.borrow_mut()[node.0 as usize])
     }
@@ -98,7 +98,7 @@ impl World {
         None
     }
 
-    /// Ends the node's life, if it has one. With `power`, its disks lose what was not flushed.
+    /// Ends the node's life, if it has one. With `power`, its disks lose unflushed writes.
     pub(crate) fn end_life(self: &Rc<Self>, node: NodeId, power: bool) {
         let (was_running, devices, parked) = self.node(node, |n| {
             n.locks.clear();
@@ -136,8 +136,8 @@ impl World {
         parked.into_iter().for_each(TaskWaker::requeue);
     }
 
-    /// Keeps a ready task of a node that is paused, or sleeps, for its resumption. It stays marked as queued, so it is
-    /// parked once.
+    /// Parks a ready task of a node that is paused or asleep, until the node resumes. The task stays marked as queued,
+    /// so it is parked once.
     pub(crate) fn park_if_still(&self, node: NodeId, task: &Arc<TaskWaker>) -> bool {
         let (now, waker) = (self.now(), self.waker(node, task));
         let (parked, sleeps) = self.node(node, |n| {
@@ -160,7 +160,7 @@ impl World {
         parked
     }
 
-    /// The thread of the same machine by whose doing a task of `node` became ready.
+    /// The thread of the same machine that made a task of `node` ready.
     fn waker(&self, node: NodeId, task: &TaskWaker) -> Option<(NodeId, Rc<Thread>)> {
         let thread = self.node(node, |n| n.thread.clone())?;
         let waker = task.woken_by().filter(|waker| *waker != node)?;
@@ -168,14 +168,14 @@ impl World {
         its.is_beside(&thread).then_some((waker, its))
     }
 
-    /// The node's thread has work with having woken another.
+    /// Charges the node's thread with the work of waking another thread.
     fn has_woken(self: &Rc<Self>, node: NodeId, thread: Rc<Thread>, work: Duration) {
         thread.was_awake(self.now());
         let world = self.clone();
         self.exec.add(node, Box::pin(async move { thread.work(&world, work).await }));
     }
 
-    /// A thread that slept goes on with what is ready.
+    /// A thread that slept continues with its ready tasks.
     fn wake_up(&self, node: NodeId) {
         let now = self.now();
         let parked = self.node(node, |n| {

@@ -1,6 +1,6 @@
-//! The crash-point recorder: what disks would hold after a power cut at every point of their history.
+//! The crash-point recorder: the content of disks after a power cut at every point of their history.
 //!
-//! It replays the log of the recorded disks into caches like the devices' own (see `write_cache`).
+//! It replays the log of the recorded disks into caches like those of the devices (see `write_cache`).
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ struct Record {
     step: Step,
 }
 
-/// What happened to a disk's cache.
+/// A step in the history of a disk's cache.
 #[derive(Clone)]
 pub(crate) enum Step {
     Submit { write: StoredWrite, stamp: u64 },
@@ -46,7 +46,7 @@ pub(crate) enum Step {
 }
 
 impl Recording {
-    /// The disk at this path is recorded from its making on.
+    /// The disk at this path is recorded from its creation on.
     pub(crate) fn want(&mut self, node: NodeId, path: &str) {
         self.wanted.insert((node, path.to_string()));
     }
@@ -65,7 +65,7 @@ impl Recording {
         self.log.push(Record { disk, step });
     }
 
-    /// The next place in the order of submissions over all disks.
+    /// The next position in the order of submissions over all disks.
     pub(crate) fn stamp(&mut self) -> u64 {
         self.stamps += 1;
         self.stamps
@@ -91,7 +91,7 @@ impl Recording {
 }
 
 impl Step {
-    /// A test wants to crash right after it.
+    /// True if tests crash right after this step.
     fn is_point(&self) -> bool {
         matches!(self, Self::Submit { .. } | Self::Flush(_) | Self::Keep(_))
     }
@@ -119,7 +119,7 @@ impl Step {
     }
 }
 
-/// What recorded disks would hold after a power cut at any point of their history.
+/// The content of recorded disks after a power cut at any point of their history.
 pub struct CrashRecorder {
     paths: Vec<String>,
     bases: Vec<WriteCache>,
@@ -132,11 +132,11 @@ pub struct CrashRecorder {
 /// The last submitted write that a power cut may lose: the one that [`TearChoice::LastTornAtSector`] tears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastWrite {
-    /// Which of the paths given.
+    /// Index of its disk in the given paths.
     pub disk: usize,
-    /// Where it begins.
+    /// Its offset.
     pub offset: u64,
-    /// How many 512-byte sectors it has.
+    /// Its length in 512-byte sectors.
     pub sectors: usize,
     /// Its first 4096 bytes.
     pub head: Bytes,
@@ -149,13 +149,13 @@ struct Cursor {
 }
 
 impl CrashRecorder {
-    /// Number of points. Point 0 is before everything; point `n` is right after the n-th submitted write or completed
-    /// flush (or durable write) of the recorded disks, in their one order.
+    /// Number of points. Point 0 is before everything. Point `n` is right after the n-th submitted write or completed
+    /// flush (or durable write) of the recorded disks, in their common order.
     pub fn points(&self) -> usize {
         self.points.len()
     }
 
-    /// The event just before `point`, in words, for a failing test's message.
+    /// A description of the event just before `point`, for the message of a failing test.
     pub fn describe(&self, point: usize) -> String {
         match self.points[point].checked_sub(1) {
             None => "point 0: before the first write".into(),
@@ -166,7 +166,7 @@ impl CrashRecorder {
         }
     }
 
-    /// Contents of the disks, in the order of the paths given, after a power cut at `point`. Ascending points are quick.
+    /// Contents of the disks, in the order of the given paths, after a power cut at `point`. Ascending points are fast.
     pub fn image(&mut self, point: usize, tear: TearChoice) -> Vec<DiskImage> {
         self.seek(self.points[point]);
         let last = self.cursor.caches.iter().filter_map(WriteCache::last).map(|(stamp, _)| stamp).max();
@@ -174,8 +174,8 @@ impl CrashRecorder {
         self.cursor.caches.iter().map(|cache| cache.after_power_cut(tear, last, &chance)).collect()
     }
 
-    /// The write that is torn by [`TearChoice::LastTornAtSector`] at `point`. None: nothing is pending there, so that
-    /// every choice leaves the same.
+    /// The write that is torn by [`TearChoice::LastTornAtSector`] at `point`. None: no write is pending there, so every
+    /// choice has the same result.
     pub fn last_write(&mut self, point: usize) -> Option<LastWrite> {
         self.seek(self.points[point]);
         let caches = self.cursor.caches.iter().enumerate();

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a pipe delivers its messages in the order of writing, or breaks; at most one delivery of a pipe is
 //! scheduled at any time.
-//! Invariant: an end that broke stays broken; what it had not read is lost.
+//! Invariant: an end that broke stays broken; its unread data is lost.
 
 use std::{
     cell::{Cell, RefCell},
@@ -44,11 +44,11 @@ pub(crate) struct Pipe {
 struct PipeState {
     in_flight: VecDeque<Message>,
     delivery: Option<TimerKey>,
-    /// Set while a cut holds the first message back; the number tells this stall from later ones.
+    /// Set while a cut delays the first message; the number distinguishes this stall from later ones.
     stall: Option<u64>,
     last_arrival: u64,
     arrived: VecDeque<Bytes>,
-    /// Bytes in flight or arrived and not read.
+    /// Bytes in flight, or arrived and not read.
     unread_bytes: usize,
     ended: bool,
     reader_broken: bool,
@@ -64,7 +64,7 @@ struct Message {
 
 pub(crate) enum Content {
     Data(Vec<Bytes>),
-    /// The writer closed; what came before can still be read.
+    /// The writer closed; earlier data can still be read.
     Fin,
     /// The writer's end broke; so does the reader's.
     Reset,
@@ -92,8 +92,8 @@ impl Connection {
         self.break_end(world, 1);
     }
 
-    /// What a crash of the node at `end` does: by chance, what it had sent still arrives and the stream ends, or all of
-    /// it is lost and the stream breaks. Either takes the link's time.
+    /// The effect of a crash of the node at `end`. By chance, the data that it sent still arrives and the stream ends,
+    /// or all of it is lost and the stream breaks. Either takes the link's time.
     pub(crate) fn crash_end(&self, world: &Rc<World>, end: usize) {
         if self.nodes[0] == self.nodes[1] {
             return self.break_both(world);
@@ -144,7 +144,7 @@ impl Pipe {
         wake(writer);
     }
 
-    /// Makes a stalled pipe flow again from `time` on.
+    /// Restarts a stalled pipe at `time`.
     pub(crate) fn unstall(self: &Rc<Self>, world: &World, time: u64) {
         let mut state = self.state.borrow_mut();
         if state.stall.take().is_some() {
@@ -226,13 +226,13 @@ impl World {
         }
     }
 
-    /// A message has come.
+    /// A message has arrived at a node.
     pub(crate) fn heard(&self, node: NodeId, bytes: usize) {
         let now = self.now();
         self.node(node, |n| n.thread.iter().for_each(|thread| thread.heard(now, bytes)));
     }
 
-    /// Holds a pipe back while its link is cut, and breaks its connection if that lasts too long.
+    /// Stalls a pipe while its link is cut, and breaks its connection if that lasts too long.
     fn stall(self: &Rc<Self>, pipe: &Rc<Pipe>) {
         let timeout = self.network.borrow().links.idle_timeout;
         let deadline = self.now().saturating_add(super::executor::nanos(timeout));
@@ -249,7 +249,7 @@ impl World {
     }
 }
 
-/// One end of a connection, shared by its two halves; the last one to go closes it.
+/// One end of a connection, shared by its two halves; dropping the last half closes it.
 pub(crate) struct ConnectionEnd {
     world: Rc<World>,
     connection: Rc<Connection>,

@@ -1,11 +1,11 @@
-//! Nodes that are threads of one machine: they share its processors, and one that has nothing to do sleeps.
+//! Nodes that are threads of one machine: they share its processors, and a thread with nothing to do sleeps.
 //!
-//! Invariant: a thread does one piece of work at a time, and has a processor while it does, and only then.
-//! Invariant: no task of a thread that sleeps runs before it is awake.
-//! A processor that has nothing to do has to be interrupted when a thread wakes up: that takes time, and work of whoever woke
-//! it. While all processors are at work, the thread is there for the next one that is free.
-//! Not modelled: which processor a thread wakes up on, and preemption. One that looks takes no processor from one that works: it only
-//! counts as one that does not idle.
+//! Invariant: a thread does one piece of work at a time. It has a processor during the work, and only then.
+//! Invariant: no task of a sleeping thread runs before the thread is awake.
+//! An idle processor has to be interrupted when a thread wakes up on it: that takes time, and work of the waking
+//! thread. While all processors are busy, the thread gets the next free one.
+//! Not modelled: which processor a thread wakes up on, and preemption. A busy-polling thread takes no processor from a
+//! working one: its processor only counts as not idle.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,7 +22,7 @@ use crate::{
     sync::Semaphore,
 };
 
-/// The processors of a machine whose threads are nodes here. Clones are the same.
+/// The processors of a machine whose threads are nodes here. Clones share them.
 #[derive(Clone)]
 pub struct Processors(Rc<Shared>);
 
@@ -32,12 +32,12 @@ struct Shared {
 }
 
 impl Processors {
-    /// So many.
+    /// A machine with `count` processors.
     pub fn new(count: usize) -> Self {
         Self(Rc::new(Shared { free: Semaphore::new(count), threads: RefCell::default() }))
     }
 
-    /// So many have nothing to do. A thread that looks for messages takes one.
+    /// Number of idle processors. A thread that busy-polls takes one.
     fn idle(&self, now: u64) -> usize {
         self.0.free.available_permits().saturating_sub(self.count(|thread| thread.only_looks(now)))
     }
@@ -47,28 +47,28 @@ impl Processors {
     }
 }
 
-/// How a thread sleeps.
+/// How a thread sleeps and wakes up.
 #[derive(Clone, Copy, Debug)]
 pub struct Waking {
-    /// From what wakes it to its first step, on a processor that had nothing to do.
+    /// Time from the wake-up to its first step, on a processor that was idle.
     pub latency: Duration,
-    /// Work of another thread that wakes it there, before that; it has what it is at behind it first.
+    /// Work of the thread that wakes it there, before that latency begins; that thread finishes its current work first.
     pub work: Duration,
-    /// Small messages in close order keep it from sleeping, as the real half's shards.
+    /// Small messages that follow each other closely keep it from sleeping, as with the real half's shards.
     pub looks: bool,
 }
 
 /// A node's thread.
 pub(crate) struct Thread {
     processors: Processors,
-    /// Its work, one after the other.
+    /// Its work, one piece after the other.
     turn: Semaphore,
     waking: Waking,
-    /// Pieces of work under way, or waiting for their turn.
+    /// Pieces of work in progress, or waiting for their turn.
     under_way: Cell<u32>,
-    /// It was awake then.
+    /// The last time at which it was awake.
     awake_at: Cell<Option<u64>>,
-    /// It is on its way from sleep.
+    /// It is waking up.
     wakes: Cell<bool>,
     heard_at: Cell<Option<u64>>,
     looks_until: Cell<u64>,
@@ -78,9 +78,9 @@ pub(crate) struct Thread {
 pub(crate) enum Sleeps {
     /// It can.
     Awake,
-    /// It wakes up already.
+    /// It is waking up already.
     Wakes,
-    /// It begins to wake up, and has done so at this time; so much work that is for who wakes it.
+    /// It starts to wake up, and is awake at this time; the duration is work for the thread that wakes it.
     Until(u64, Duration),
 }
 
@@ -104,7 +104,7 @@ impl Thread {
         self.under_way.get() == 0 && !self.wakes.get() && now < self.looks_until.get()
     }
 
-    /// A task of it is ready, by another thread's doing or not.
+    /// A task of the thread is ready; `by_another`: another thread made it ready.
     pub(crate) fn sleeps(&self, now: u64, by_another: bool) -> Sleeps {
         if self.wakes.get() {
             return Sleeps::Wakes;
@@ -122,14 +122,14 @@ impl Thread {
         Sleeps::Until(now.saturating_add(nanos(work + self.waking.latency)), work)
     }
 
-    /// It has done something just now.
+    /// The thread has done something just now.
     pub(crate) fn was_awake(&self, now: u64) {
         if !self.wakes.get() {
             self.awake_at.set(Some(now));
         }
     }
 
-    /// On the same machine.
+    /// Whether both are threads of the same machine.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.processors.0, &other.processors.0)
     }
@@ -139,7 +139,7 @@ impl Thread {
         self.awake_at.set(Some(now));
     }
 
-    /// A message of so many bytes has come.
+    /// A message of `bytes` bytes has arrived.
     pub(crate) fn heard(&self, now: u64, bytes: usize) {
         if !self.waking.looks || bytes >= BUSY_POLL_MESSAGE_BYTES {
             return;
@@ -150,7 +150,7 @@ impl Thread {
         }
     }
 
-    /// Works for so long.
+    /// Works for this long.
     pub(crate) async fn work(&self, world: &Rc<World>, work: Duration) {
         self.under_way.set(self.under_way.get() + 1);
         let under_way = UnderWay { thread: self, world };
@@ -165,7 +165,7 @@ impl Thread {
     }
 }
 
-/// Work that is done, or given up, with it.
+/// Work in progress; it ends when this is dropped.
 struct UnderWay<'a> {
     thread: &'a Thread,
     world: &'a World,

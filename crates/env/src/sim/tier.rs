@@ -1,9 +1,9 @@
-//! A modelled storage device at work: its queue, what is under way, and the ports that hosts reach it through.
+//! A modelled storage device at work: its queue, requests in progress, and the ports through which hosts reach it.
 //!
-//! A request waits in the queue of its tier; a few are under way: over the port to the medium (reads: back), and at the
-//! medium, one after another. Several disks may lie on one tier: their requests share its heads.
+//! A request waits in the queue of its tier. A few are in progress: over the port to the medium (reads: back), and at
+//! the medium, one after another. Several disks may lie on one tier: their requests share its heads.
 //!
-//! Invariant: a request completes once, after everything before it on its way; the same seed gives the same order.
+//! Invariant: a request completes once, after everything ahead of it on its way; the same seed gives the same order.
 //! Not here: contents, faults, lives (see `device`).
 
 use std::{
@@ -22,10 +22,10 @@ use super::{
     world::World,
 };
 
-/// What a request calls when it completes.
+/// Called when a request completes.
 pub(crate) type Done = Box<dyn FnOnce(&Rc<World>)>;
 
-/// A host's way to storage: requests of all disks behind it share its rate.
+/// A host's connection to storage: the requests of all disks behind it share its rate.
 #[derive(Clone)]
 pub struct Port(Rc<PortState>);
 
@@ -55,12 +55,12 @@ struct State {
     medium_busy: bool,
     position: Position,
     cached_bytes: u64,
-    /// Writes that wait for room in the cache.
+    /// Writes that wait for space in the cache.
     uncached: VecDeque<Waiting>,
     stats: TierStats,
 }
 
-/// A request, or several that were made one.
+/// A request, or several merged ones.
 struct Waiting {
     command: Command,
     port: Option<Port>,
@@ -69,22 +69,22 @@ struct Waiting {
     cached: bool,
 }
 
-/// Where a disk lies.
+/// The placement of a disk.
 #[derive(Clone)]
 pub struct Placement {
     /// The device.
     pub tier: Tier,
-    /// The way to it.
+    /// The port to it.
     pub port: Option<Port>,
     /// Byte of the tier where the disk begins.
     pub base: u64,
-    /// Durable writes are of another shape than the store's own.
+    /// Shape of durable writes, if it is not the store's own.
     pub shape: Option<JournalShape>,
-    /// Other writes go here first, then home: a journal of data.
+    /// A journal of data: other writes go there first, then to their own place.
     pub bulk_journal: Option<BulkJournal>,
 }
 
-/// Where a journal of data lies on the tier; it is written round and round.
+/// The region of a journal of data on the tier; it is written cyclically.
 #[derive(Clone)]
 pub struct BulkJournal {
     start: u64,
@@ -93,12 +93,12 @@ pub struct BulkJournal {
 }
 
 impl BulkJournal {
-    /// `bytes` of the tier from `start` on.
+    /// A journal in `bytes` of the tier from `start` on.
     pub fn new(start: u64, bytes: u64) -> Self {
         Self { start, bytes, next: Rc::default() }
     }
 
-    /// Where the next `len` bytes go.
+    /// Position of the next `len` bytes.
     pub(crate) fn take(&self, len: u64) -> u64 {
         let at = if self.next.get() + len > self.bytes { 0 } else { self.next.get() };
         self.next.set(at + len);
@@ -106,22 +106,22 @@ impl BulkJournal {
     }
 }
 
-/// How another journal writes a transaction: its blocks, then a record that says they are whole.
+/// How another journal writes a transaction: its blocks, then a record that declares them complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalShape {
-    /// Least bytes of a transaction's blocks.
+    /// Fewest bytes of a transaction's blocks.
     pub least_bytes: u64,
-    /// Bytes of the record, written when the blocks are down.
+    /// Bytes of the record, which is written once the blocks are on the medium.
     pub record_bytes: u64,
 }
 
 impl Port {
-    /// A port with nothing under way.
+    /// An idle port.
     pub fn new(bytes_per_s: u64, latency: Duration) -> Self {
         Self(Rc::new(PortState { bytes_per_s, latency, free_at: Cell::new(0) }))
     }
 
-    /// When `len` bytes that are ready at `now` are through.
+    /// When `len` bytes that are ready at `now` have passed the port.
     fn through(&self, now: u64, len: u64) -> u64 {
         let free = self.0.free_at.get().max(now).saturating_add(transfer_ns(len as usize, self.0.bytes_per_s));
         self.0.free_at.set(free);
@@ -130,18 +130,18 @@ impl Port {
 }
 
 impl Tier {
-    /// An idle device; `number` tells its chance from that of others.
+    /// An idle device; `number` distinguishes its chance from that of other devices.
     pub fn new(sim: &Sim, model: TierModel, number: u64) -> Self {
         let chance = Chance::new(sim.seed(), (1 << 32) + number);
         Self(Rc::new(TierInner { model, chance, state: RefCell::default() }))
     }
 
-    /// What its time went into so far.
+    /// How its time was spent so far.
     pub fn stats(&self) -> TierStats {
         self.0.state.borrow().stats
     }
 
-    /// Drops whatever waits; nothing of it completes.
+    /// Drops all waiting requests; none of them completes.
     pub(crate) fn forget_requests(&self) {
         let mut state = self.0.state.borrow_mut();
         let State { queue, at_medium, uncached, .. } = &mut *state;
@@ -167,7 +167,7 @@ impl Tier {
         self.dispatch(world);
     }
 
-    /// Writes that find room in the cache complete when they have passed the port.
+    /// Writes for which the cache has space complete when they have passed the port.
     fn fill_cache(&self, world: &Rc<World>) {
         let Some(cache) = self.0.model.cache else { return };
         loop {
@@ -219,7 +219,7 @@ impl Tier {
         }
     }
 
-    /// Begins the next command at the medium, if that is free.
+    /// Starts the next command at the medium, if that is free.
     fn serve(&self, world: &Rc<World>) {
         let mut state = self.0.state.borrow_mut();
         if state.medium_busy {
@@ -275,9 +275,9 @@ impl Tier {
 }
 
 impl State {
-    /// The next request by the order of the queue, and those that follow it on the medium.
+    /// The next request in the order of the queue, merged with those that follow it on the medium.
     fn take_next(&mut self, model: &TierModel) -> Option<Waiting> {
-        // What is in the cache waits for those who wait, unless others wait for room there.
+        // Cached writes wait behind requests that have waiters, unless other writes wait for space in the cache.
         let waited_for = |waiting: &Waiting| !waiting.done.is_empty();
         let all = !self.uncached.is_empty() || !self.queue.iter().any(waited_for);
         let mut eligible = (0..self.queue.len()).filter(|index| all || waited_for(&self.queue[*index]));

@@ -1,8 +1,8 @@
-//! The trace: a hash over everything that was decided, and lines for the person who debugs it.
+//! The trace: a hash over all decisions, and lines for debugging.
 
 use std::cell::Cell;
 
-/// What happened; its number goes into the hash.
+/// A kind of event; its number goes into the hash.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Poll = 1,
@@ -41,7 +41,7 @@ impl Trace {
         self.print(now, name, || line.to_string());
     }
 
-    /// A line only for the person; not part of the hash.
+    /// Prints a line for debugging; it is not part of the hash.
     pub(crate) fn print(&self, now: u64, name: &str, line: impl FnOnce() -> String) {
         if self.printing.get() {
             eprintln!("[{:>6}.{:09} {name}] {}", now / 1_000_000_000, now % 1_000_000_000, line());

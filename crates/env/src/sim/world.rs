@@ -1,6 +1,7 @@
-//! The world: everything that a seed decides, and the loop that moves it.
+//! The world: everything that a seed decides, and the loop that runs it.
 //!
-//! Not here: what nodes, links and disks do (see `node`, `net`, `device`), and the test's handle (see `control`).
+//! Not here: the behaviour of nodes, links and disks (see `node`, `net`, `device`), and the test's handle (see
+//! `control`).
 
 use std::{
     cell::{Cell, RefCell},
@@ -113,22 +114,22 @@ impl World {
         }
     }
 
-    /// Ends every task and forgets every event; nothing runs here again.
+    /// Ends every task and drops every event; nothing runs here again.
     pub(crate) fn close(self: &Rc<Self>) {
         self.closed.set(true);
         let tasks = self.exec.take_tasks(None);
         drop(tasks);
         self.close_network();
         self.exec.clear_events();
-        // A client that died with bytes kept back is held by the handle they would be sent through, and holds its world: the
-        // disks go all the same.
+        // A client that died with buffered writes is held by the handle through which they would be sent, and it holds
+        // its world. So the disks are removed explicitly.
         let devices = |node: &mut Node| std::mem::take(&mut node.devices).into_values().collect::<Vec<_>>();
         let devices: Vec<_> = self.nodes.borrow_mut().iter_mut().flat_map(devices).collect();
         devices.iter().for_each(|device| device.leave_tier());
     }
 }
 
-/// Marks the end of a run, and tells the seed if it ends in a panic.
+/// Marks the end of a run, and prints the seed if it ends in a panic.
 struct RunGuard<'a>(&'a World);
 
 impl Drop for RunGuard<'_> {

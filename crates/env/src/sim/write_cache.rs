@@ -1,7 +1,8 @@
 //! A disk's volatile cache: what a power cut may lose, and how.
 //!
-//! Invariant: a write that a flush covered is in every image that a power cut can leave; of the others, any part.
-//! The device and the crash recorder keep the same cache, so that they agree about every point of a disk's history.
+//! Invariant: a write that a flush covered is in every image that a power cut can leave; of the other writes, any part
+//! may be.
+//! The device and the crash recorder use the same cache, so that they agree about every point of a disk's history.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +12,23 @@ use super::{
 };
 use crate::limits::SIM_DISK_CACHE_BYTES;
 
-/// What becomes of unflushed writes at a power cut.
+/// What a power cut does to unflushed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TearChoice {
-    /// None is kept.
+    /// All are lost.
     AllLost,
     /// All are kept.
     AllKept,
-    /// All are kept but the last submitted, of which only this many 512-byte sectors are.
+    /// All are kept except the last submitted write, of which only this many 512-byte sectors are kept.
     LastTornAtSector(usize),
     /// By this seed: all lost, all kept, each write kept or lost, or each 512-byte sector kept or lost.
     Random(u64),
 }
 
-/// Where a write stands in the cache's order. A completed write moves to the end of the order.
+/// A write's position in the cache's order. A completed write moves to the end of the order.
 pub(crate) type CacheKey = u64;
 
-/// The durable image, and the writes that came after.
+/// The durable image, and the writes after it.
 #[derive(Clone)]
 pub(crate) struct WriteCache {
     durable: DiskImage,
@@ -42,7 +43,7 @@ struct Pending {
     /// Order of submission over all disks.
     stamp: u64,
     completed: bool,
-    /// Durable already, but behind a write over the same bytes that is not.
+    /// Durable already, but behind a write to the same bytes that is not.
     kept: bool,
 }
 
@@ -81,7 +82,7 @@ impl WriteCache {
         self.settle();
     }
 
-    /// This write alone is durable.
+    /// Only this write becomes durable.
     pub(crate) fn keep(&mut self, key: CacheKey) {
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.kept = true;
@@ -104,7 +105,7 @@ impl WriteCache {
         self.pending.values().filter(|p| !p.kept).map(|p| (p.stamp, &p.write)).max_by_key(|(stamp, _)| *stamp)
     }
 
-    /// Flips bits that are stored at `offset`, durable or not.
+    /// Flips bits of the byte stored at `offset`, durable or not.
     pub(crate) fn rot(&mut self, offset: u64, bits: u8) {
         let byte = self.durable.read(offset, 1)[0] ^ bits;
         self.durable.write(offset, &[byte]);
@@ -118,7 +119,7 @@ impl WriteCache {
         }
     }
 
-    /// What the disk holds after a power cut. `last` is the stamp of the write that `LastTornAtSector` tears.
+    /// The content of the disk after a power cut. `last` is the stamp of the write that `LastTornAtSector` tears.
     pub(crate) fn after_power_cut(&self, tear: TearChoice, last: Option<u64>, chance: &Chance) -> DiskImage {
         let mode = match tear {
             TearChoice::Random(_) => chance.below(4),
@@ -158,7 +159,7 @@ impl WriteCache {
         key
     }
 
-    /// Moves kept writes to the durable image, but none past an unkept one over the same bytes.
+    /// Moves kept writes to the durable image, but none past an overlapping write that is not kept.
     fn settle(&mut self) {
         let mut blockers: Vec<&StoredWrite> = Vec::new();
         let mut settled = Vec::new();
@@ -181,7 +182,7 @@ impl WriteCache {
         if excess == 0 {
             return;
         }
-        // A quarter at once, so that the walk over the cache is rare.
+        // A quarter at once, so that the scan of the cache is rare.
         excess += SIM_DISK_CACHE_BYTES / 4;
         for pending in self.pending.values_mut().filter(|p| p.completed) {
             pending.kept = true;

@@ -1,7 +1,7 @@
-//! Extents and pages against the runs that hold them.
+//! Compares extents and pages with the runs that hold them.
 //!
-//! An extent must point into a written slab, to whole blocks of one data fragment whose descriptor names the same object,
-//! offset, write id, version, generation and sums. No two things live in the same bytes.
+//! An extent must point into a written slab, to whole blocks of one data fragment. The fragment's descriptor must have
+//! the same object, offset, write id, version, generation and sums. No two live items share bytes.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::{
     table::{LivePage, describe_epoch, place_of},
 };
 
-/// What lives in some bytes of a slab.
+/// A range of a slab with live data.
 struct Live {
     slab: u32,
     from: u64,
@@ -37,13 +37,13 @@ enum Owner {
     Snapshot,
 }
 
-/// See the module.
+/// The check of all extents and pages.
 pub(crate) struct Extents {
     last_transno: Transno,
     ends: Vec<ObjectEnd>,
     last: Option<(Fid, u64)>,
     live: Vec<Live>,
-    /// The openings of slabs that were free at the checkpoint.
+    /// Epochs of the slabs that were free at the checkpoint.
     free: BTreeMap<u32, u64>,
 }
 
@@ -52,7 +52,7 @@ impl Extents {
         Self { last_transno, ends: Vec::new(), last: None, live: Vec::new(), free }
     }
 
-    /// Begins a pass: the pieces of the slab snapshot live, too.
+    /// Starts a pass. The pieces of the slab snapshot are live, too.
     pub(crate) fn begin(
         &mut self,
         pass: &Pass<'_>,
@@ -84,7 +84,7 @@ impl Extents {
         self.live.push(Live { slab, from: at, to: at.saturating_add(bytes), owner });
     }
 
-    /// A page of the table.
+    /// Checks a page of the table.
     pub(crate) fn page(&mut self, pass: &Pass<'_>, window: &Window, page: &LivePage, findings: &mut Findings) {
         let LivePage { page, location } = page;
         if !window.slabs.contains(&location.slab) {
@@ -101,7 +101,7 @@ impl Extents {
         self.lives(location.slab, location.at, location.bytes, Owner::Page(*page));
     }
 
-    /// A row of the extents' space.
+    /// Checks a row in the extents' key space.
     #[allow(clippy::too_many_arguments)]
     pub(crate) async fn row(
         &mut self,
@@ -139,7 +139,7 @@ impl Extents {
         Ok(())
     }
 
-    /// Without looking at the device.
+    /// Checks that do not read the device.
     fn check_alone(&mut self, pass: &Pass<'_>, key: &[u8], extent: &Extent, findings: &mut Findings) {
         let place = || Place::row(key);
         if let Some((fid, end)) = self.last.filter(|(fid, end)| *fid == extent.fid && *end > extent.offset) {
@@ -178,7 +178,7 @@ impl Extents {
         }
     }
 
-    /// With the runs of its slab.
+    /// Checks against the runs of its slab.
     fn check_place(&mut self, pass: &Pass<'_>, window: &Window, key: &[u8], extent: &Extent, findings: &mut Findings) {
         let owner = Owner::Extent(extent.fid, extent.offset);
         self.lives(extent.slab, extent.at + extent.lead, extent.length, owner);
@@ -201,7 +201,7 @@ impl Extents {
         }
     }
 
-    /// Ends a pass: nothing lives in another's bytes.
+    /// Ends a pass: no live ranges may overlap.
     pub(crate) fn end(&mut self, pass: &Pass<'_>, findings: &mut Findings) {
         self.live.sort_unstable_by_key(|live| (live.slab, live.from, live.to));
         let mut furthest: Option<&Live> = None;
@@ -238,7 +238,7 @@ impl Owner {
     }
 }
 
-/// What does not agree, with the extent's and the fragment's value.
+/// The first difference, with the extent's and the fragment's value.
 fn compare(extent: &Extent, begins_at: u64, fragment: &Fragment) -> Result<(), (&'static str, String, String)> {
     let differ = |what, a: String, b: String| if a == b { Ok(()) } else { Err((what, a, b)) };
     if fragment.kind != FragmentKind::Data {
@@ -261,7 +261,7 @@ fn compare(extent: &Extent, begins_at: u64, fragment: &Fragment) -> Result<(), (
     differ("sum", format!("{:x?}", extent.sums), format!("{sums:x?}"))
 }
 
-/// Reads the extent's whole blocks and compares them with their sums.
+/// Reads the extent's whole blocks and verifies their sums.
 async fn verify(
     pass: &Pass<'_>,
     key: &[u8],

@@ -1,7 +1,8 @@
-//! Rows of an MDT: inodes against names, logs, handles and counters.
+//! Checks the rows of an MDT: inodes against names, logs, handles and counters.
 //!
-//! Memory: about 40 bytes for an inode, 80 more for a directory, 24 more for each object of a file. Rows come in the order of their keys: superblock,
-//! inodes, names (by directory), extended attributes, and what is on its way; so each is compared as it comes.
+//! Memory: about 40 bytes per inode, 80 more per directory, 24 more per object of a file. Rows come in the order of
+//! their keys, so each is checked as it comes: superblock, inodes, names (by directory), extended attributes, and
+//! operations in progress.
 
 mod names;
 mod tree;
@@ -20,52 +21,52 @@ use crate::{
 
 use names::NameGroup;
 
-/// Which directory an inode is; none.
+/// The directory index of an inode that is not a directory.
 const NO_DIRECTORY: u32 = u32::MAX;
 
 /// An inode.
 struct InodeRecord {
     fid: Fid,
     nlink: u32,
-    /// Names met.
+    /// Names found.
     names: u32,
-    /// Number in the list of directories.
+    /// Index in the list of directories.
     directory: u32,
     file_type: u32,
     truncate_epoch: u64,
     is_orphan: bool,
     is_open: bool,
-    /// Somebody may write to it.
+    /// A session may write to it.
     is_written: bool,
     xattrs: bool,
-    /// How long the row with its bytes has to be, if it has one.
+    /// Required length of its inline row, if it has one.
     inline: Option<u64>,
 }
 
-/// An object of a file without holes: where it ends.
+/// An object of a file without holes, with its end.
 struct Dense {
-    /// Numbers of the inode and of the file.
+    /// Indices of the inode and of the file.
     inode: u32,
     file: u32,
     ost: u32,
     bytes: u64,
 }
 
-/// What a directory has beside.
+/// Additional data of a directory.
 struct Directory {
     inode: u32,
     parent: Fid,
-    /// The directory that names it.
+    /// The directory that has its name.
     named_by: Option<Fid>,
     seed: u64,
     entries: u64,
-    /// Names met in it.
+    /// Names found in it.
     found: u64,
-    /// Directories among them.
+    /// Number of directories among them.
     subdirectories: u32,
 }
 
-/// See the module.
+/// The check of an MDT's rows.
 #[derive(Default)]
 pub(crate) struct MdtCheck {
     secret: Option<u64>,
@@ -75,19 +76,19 @@ pub(crate) struct MdtCheck {
     inventory: MdtInventory,
     dense: Vec<Dense>,
     group: NameGroup,
-    /// Files whose objects are called otherwise.
+    /// Files whose objects have another fid.
     exchanged: BTreeSet<Fid>,
-    /// What those are called.
+    /// The fids of those objects.
     borrowed: BTreeSet<Fid>,
     /// Inodes that have a row of extended attributes.
     with_xattrs: BTreeSet<Fid>,
-    /// Inodes that have a row with their bytes, and how many.
+    /// Inodes that have an inline row, with its length.
     with_bytes: BTreeMap<Fid, u64>,
-    /// Files of which a truncate is on its way.
+    /// Files with a truncate in progress.
     truncating: BTreeSet<Fid>,
-    /// The directory whose names come now.
+    /// The directory whose names come at the moment.
     current: Option<(Fid, Option<usize>)>,
-    /// Names that point to nothing: told only if no inode can have been lost with a page.
+    /// Names that refer to nothing. They are reported only if no inode can have been lost with a page.
     dangling: Vec<Finding>,
     inode_count: Option<u64>,
     next_sequence: Option<u64>,
@@ -96,7 +97,7 @@ pub(crate) struct MdtCheck {
 }
 
 impl MdtCheck {
-    /// A row whose key begins with 0x20 to 0x2c.
+    /// Checks a row whose key begins with 0x20 to 0x2c.
     pub(crate) fn row(
         &mut self,
         key: &[u8],
@@ -206,7 +207,7 @@ impl MdtCheck {
         self.inventory.files.push((objects.unwrap_or(fid), number));
     }
 
-    /// The objects of a file without holes, the last that was met, end here.
+    /// Records where the objects of the last file end, which has no holes.
     fn dense(&mut self, layout: &Layout, size: u64) {
         if size > FILE_BYTES || layout.validate().is_err() {
             return;
@@ -313,7 +314,7 @@ impl MdtCheck {
         Ok(())
     }
 
-    /// What only all rows together tell. `incomplete`: rows may have been lost with pages.
+    /// Checks what needs all rows. `incomplete`: rows may have been lost with pages.
     pub(crate) fn finish(
         mut self,
         incomplete: bool,
@@ -368,7 +369,7 @@ impl MdtCheck {
                     let words = format!("its {size} bytes, which lie with the MDT, are missing");
                     findings.add(Finding::error(Kind::Bytes, inode_place(inode.fid), words));
                 }
-                // One that grows out of its row has its new size already.
+                // The file is growing out of its inline row and already has its new size.
                 Some(bytes) if *bytes == size || *bytes < size && self.truncating.contains(&inode.fid) => {}
                 Some(bytes) => {
                     let finding =

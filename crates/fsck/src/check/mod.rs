@@ -1,7 +1,8 @@
-//! One target from its identity to its rows.
+//! Checks one target from its identity to its rows.
 //!
-//! Order: identity and headers tell whose devices these are; slabs' runs tell what was durable; the journal tells where
-//! redo starts and ends; the table is walked once for each window of slabs that memory holds.
+//! Order: identity and headers tell which target the devices belong to. The runs in the slabs tell what was durable.
+//! The journal tells where redo starts and ends. The table is walked once for each window of slabs that fits into
+//! memory.
 
 mod extents;
 mod mdt;
@@ -34,20 +35,20 @@ use crate::{
 
 use extents::Extents;
 
-/// How a row is to be set right.
+/// How to repair a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fix {
-    /// The inode has this many names.
+    /// Set the inode's link count.
     Nlink(u32),
-    /// The directory has this many names in it.
+    /// Set the directory's entry count.
     Entries(u64),
-    /// The row has this value.
+    /// Set the row's value.
     Value(Vec<u8>),
-    /// The row goes.
+    /// Delete the row.
     Delete,
 }
 
-/// A fix: the row, what to do, and the kind of finding it mends.
+/// A fix: the row, what to do, and the kind of finding that it repairs.
 pub(crate) type KeyedFix = (Vec<u8>, Fix, Kind);
 
 /// A checked target, with what repair needs.
@@ -58,7 +59,7 @@ pub(crate) struct Examined {
     pub(crate) media: Option<Media>,
     pub(crate) slabs: Option<Slabs>,
     pub(crate) journal: Option<JournalView>,
-    /// What repair can set right.
+    /// What repair can fix.
     pub(crate) fixes: Vec<KeyedFix>,
     /// The directory of the other copy.
     pub(crate) twin_dir: Option<String>,
@@ -123,7 +124,7 @@ pub(crate) async fn examine(env: &Env, dir: &str, options: &CheckOptions, writab
     Ok(examined)
 }
 
-/// Checks what lies on these devices.
+/// Checks the target on these devices.
 async fn examine_media(
     dir: &str,
     identity_file: &[u8],
@@ -139,7 +140,8 @@ async fn examine_media(
         let finding = Finding::error(Kind::WrongDevice, Place::Device(Device::Data, 0), words);
         findings.add(finding.with(identity.data_bytes, media.bytes(Device::Data)));
     }
-    // A wild size costs neither memory nor time: what the device does not have is told, and not looked for.
+    // An absurd size in the identity must cost neither memory nor time: it is reported, and limited to the device's
+    // size.
     let identity = Identity { data_bytes: identity.data_bytes.min(media.bytes(Device::Data)), ..*identity };
     check_target(&mut examined, &identity, &media, options, &mut findings).await?;
     (examined.identity, examined.media) = (Some(identity), Some(media));
@@ -210,7 +212,7 @@ async fn check_target(
     Ok(())
 }
 
-/// True if the data device is this target's and can be walked.
+/// True if the data device belongs to this target and can be scanned.
 pub(crate) async fn check_data_device(
     identity: &Identity,
     media: &Media,
@@ -255,7 +257,7 @@ pub(crate) async fn check_data_device(
     Ok(true)
 }
 
-/// Remembers whose the journal is if it is another target's.
+/// Records the owner of the journal, if it is another target.
 async fn note_foreign_journal(media: &Media, identity: &Identity, report: &mut Report) -> FsckResult<()> {
     use crate::format::anchor::{Slot, decode};
     for slot in 0..2 {
@@ -285,7 +287,7 @@ impl Pass<'_> {
     }
 }
 
-/// Collects what rows say, over all passes.
+/// Collects the results of all passes.
 struct Checker {
     snapshot: snapshot::SnapshotCheck,
     extents: Extents,
@@ -295,7 +297,7 @@ struct Checker {
     incomplete: bool,
 }
 
-/// What depends on the target's kind.
+/// The checks that depend on the target's kind.
 enum Rows {
     Mdt(Box<mdt::MdtCheck>),
     Ost(ost::OstCheck),
@@ -312,7 +314,8 @@ impl Checker {
         Self { snapshot, extents, target, rows, last_transno, incomplete: false }
     }
 
-    /// Walks the table once. On the first pass rows are read; on each, extents in the window are compared with runs.
+    /// Walks the table once. The first pass checks the rows; each pass compares the extents in the window with the
+    /// runs.
     async fn pass(
         &mut self,
         pass: &Pass<'_>,
@@ -394,7 +397,7 @@ impl Checker {
         }
     }
 
-    /// What only the whole table can tell.
+    /// Checks that need the whole table.
     fn finish(self, pass: &Pass<'_>, findings: &mut Findings, report: &mut Report) -> Vec<KeyedFix> {
         report.incomplete |= self.incomplete;
         if !self.incomplete {

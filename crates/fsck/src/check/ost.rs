@@ -1,4 +1,4 @@
-//! Rows of an OST: objects, against their extents.
+//! Checks the rows of an OST: objects, against their extents.
 
 use std::cmp::Ordering;
 
@@ -10,17 +10,17 @@ use crate::{
     rows::{fid_key, ost::ObjectRow, space},
 };
 
-/// Objects, ascending.
+/// The objects, in ascending order.
 #[derive(Default)]
 pub(crate) struct OstCheck {
     objects: Vec<(Fid, u64)>,
 }
 
-/// Where an object's extents end, and the keys of them.
+/// Where an object's extents end.
 pub(crate) struct ObjectEnd {
     pub(crate) fid: Fid,
     pub(crate) end: u64,
-    /// Bytes of all of them.
+    /// Bytes of all its extents.
     pub(crate) bytes: u64,
 }
 
@@ -55,7 +55,7 @@ impl OstCheck {
         self.objects.len() as u64
     }
 
-    /// Compares with where extents end; both ascend by fid.
+    /// Compares the objects with the ends of their extents; both ascend by fid.
     pub(crate) fn finish(
         self,
         ends: &[ObjectEnd],

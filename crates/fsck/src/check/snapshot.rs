@@ -1,4 +1,4 @@
-//! The checkpoint's list of slabs against what the table says.
+//! Compares the checkpoint's slab snapshot with the table.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ use crate::{
     table::{Source, check_place, place_of},
 };
 
-/// The list, and what lives in each slab as of the checkpoint.
+/// The slab snapshot, and the live bytes of each slab at the checkpoint.
 pub(crate) struct SnapshotCheck {
     snapshot: Option<Snapshot>,
-    /// Where it lies.
+    /// The locations of its pieces.
     pub(crate) pieces: Vec<Location>,
     counted: Vec<u64>,
 }
 
-/// Reads the list that the anchor names.
+/// Reads the snapshot that the anchor names.
 pub(crate) async fn load(pass: &Pass<'_>, findings: &mut Findings) -> FsckResult<SnapshotCheck> {
     let counted = vec![0; pass.identity.slab_count() as usize];
     let mut check = SnapshotCheck { snapshot: None, pieces: Vec::new(), counted };
@@ -131,7 +131,7 @@ impl SnapshotCheck {
         }
     }
 
-    /// Slabs that were free at the checkpoint, each with its last opening.
+    /// Slabs that were free at the checkpoint, each with the epoch of its last opening.
     pub(crate) fn free(&self) -> BTreeMap<u32, u64> {
         let Some(snapshot) = &self.snapshot else { return BTreeMap::new() };
         let opening = |slab: &u32| Some((*slab, snapshot.slabs.get(*slab as usize)?.epoch));

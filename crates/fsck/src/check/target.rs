@@ -1,4 +1,4 @@
-//! Rows of every target: sessions, replies, fences.
+//! Checks the rows of every target: sessions, replies, fences.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     rows::target::TargetRow,
 };
 
-/// Sessions met so far; their rows come before all that name them.
+/// Sessions found so far. Their rows come before all rows that name them.
 pub(crate) struct TargetCheck {
     sessions: BTreeSet<SessionId>,
     last_transno: Transno,
@@ -21,7 +21,7 @@ impl TargetCheck {
         Self { sessions: BTreeSet::new(), last_transno }
     }
 
-    /// Sessions, all of them once a later row was met.
+    /// The sessions; complete once a later row has come.
     pub(crate) fn sessions(&self) -> &BTreeSet<SessionId> {
         &self.sessions
     }

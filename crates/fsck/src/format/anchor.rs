@@ -9,12 +9,12 @@ const MAGIC: &[u8; 8] = b"FBanchor";
 const VERSION: u32 = 1;
 const EXTRA_AT: usize = 512;
 
-/// A place in the journal between two records.
+/// A position in the journal between two records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Where.
+    /// The position.
     pub lsn: u64,
-    /// Incarnation in force there.
+    /// The incarnation at that position.
     pub incarnation: Incarnation,
     /// Sum of the record that ends there.
     pub prev_sum: u64,
@@ -27,17 +27,17 @@ pub struct Anchor {
     pub generation: u32,
     /// The target.
     pub uuid: Uuid,
-    /// Counts anchors.
+    /// Sequence number.
     pub seq: u64,
-    /// Part of every record's sum.
+    /// Included in every record's sum.
     pub salt: u64,
-    /// Bytes of the ring.
+    /// Size of the ring.
     pub ring_bytes: u64,
-    /// Who wrote it.
+    /// The incarnation that wrote it.
     pub incarnation: Incarnation,
     /// Where redo starts.
     pub checkpoint: Checkpoint,
-    /// Everything before was durable when it was written.
+    /// Everything before this lsn was durable when the anchor was written.
     pub durable: u64,
     /// The table's root.
     pub root: Option<Location>,
@@ -45,20 +45,20 @@ pub struct Anchor {
     pub extra: Vec<u8>,
 }
 
-/// What stands in an anchor's place.
+/// What is in the slot of an anchor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// An anchor.
     Intact(Box<Anchor>),
-    /// Zeros.
+    /// All zeros.
     Blank,
-    /// Damaged, and what.
+    /// A damaged anchor, with the reason.
     Damaged(&'static str),
-    /// By a newer program.
+    /// Written by a newer program, with its version.
     Newer(u32),
 }
 
-/// Reads the sector in slot A (`slot` 0) or B (1).
+/// Decodes the sector of slot A (`slot` 0) or B (1).
 pub fn decode(sector: &[u8], slot: u64) -> Slot {
     let Some(sector) = sector.get(..limits::SECTOR as usize) else { return Slot::Damaged("it is too short") };
     if sector.iter().all(|byte| *byte == 0) {
@@ -107,18 +107,18 @@ fn fields(sector: &[u8]) -> Result<Anchor, DecodeError> {
     Ok(Anchor { generation, uuid, seq, salt, ring_bytes, incarnation, checkpoint, durable, root, extra })
 }
 
-/// True for places where records begin.
+/// True if a record can begin at this lsn.
 pub fn is_lsn(lsn: u64) -> bool {
     lsn.is_multiple_of(limits::SECTOR) && lsn < limits::LSN_MAX
 }
 
 impl Anchor {
-    /// Device offset of the slot that its number belongs to.
+    /// Device offset of the slot for its sequence number.
     pub fn device_offset(&self) -> u64 {
         if self.seq % 2 == 1 { 0 } else { limits::SECTOR }
     }
 
-    /// Its sector; for repair.
+    /// Encodes it as a sector; for repair.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u64(0);

@@ -12,9 +12,9 @@ const VERSION: u32 = 1;
 /// The first sector of a data device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceHeader {
-    /// Whose device it is.
+    /// The target that the device belongs to.
     pub uuid: Uuid,
-    /// Bytes of a slab.
+    /// Slab size.
     pub slab_bytes: u64,
     /// Where slab 0 begins.
     pub first_slab: u64,
@@ -25,30 +25,30 @@ pub struct DeviceHeader {
 /// The first sector of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlabHeader {
-    /// Its number.
+    /// The slab's number.
     pub slab: u32,
-    /// Its opening.
+    /// The epoch of its current opening.
     pub epoch: u64,
-    /// Who opened it.
+    /// The incarnation that opened it.
     pub incarnation: Incarnation,
     /// The header's own sum, which the first run names.
     pub sum: u64,
 }
 
-/// What stands where a header should.
+/// What is in the place of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header<T> {
     /// A header.
     Intact(T),
-    /// Nothing but zeros.
+    /// All zeros.
     Blank,
     /// A slab of another target.
     Foreign(Uuid),
-    /// Neither, and why.
+    /// None of these, with the reason.
     Damaged(&'static str),
 }
 
-/// Reads a data device's first sector.
+/// Decodes a data device's first sector.
 pub fn decode_device(sector: &[u8]) -> Header<DeviceHeader> {
     let body = match unseal(sector, DEVICE_MAGIC) {
         Ok(body) => body,
@@ -62,7 +62,7 @@ pub fn decode_device(sector: &[u8]) -> Header<DeviceHeader> {
     read().map_or(Header::Damaged("it is too short"), Header::Intact)
 }
 
-/// Reads a slab's first sector.
+/// Decodes a slab's first sector.
 pub fn decode_slab(sector: &[u8], target: Uuid) -> Header<SlabHeader> {
     let body = match unseal(sector, SLAB_MAGIC) {
         Ok(body) => body,
@@ -95,7 +95,7 @@ impl<T> From<Unsealed> for Header<T> {
     }
 }
 
-/// All of a sector but its sum, if magic, version and sum are right.
+/// The sector without its sum, if magic, version and sum are right.
 fn unseal<'a>(sector: &'a [u8], magic: &[u8; 8]) -> Result<&'a [u8], Unsealed> {
     let Some(sector) = sector.get(..SECTOR as usize) else { return Err(Unsealed::Damaged("it is too short")) };
     if sector.iter().all(|byte| *byte == 0) {

@@ -1,4 +1,4 @@
-//! Extents (docs/format.md, "Rows of the store"): which bytes of an object lie where.
+//! Extents (docs/format.md, "Rows of the store"): where the bytes of an object are.
 
 use std::ops::Range;
 
@@ -10,40 +10,40 @@ use crate::limits;
 pub const SPACE: u8 = 0x01;
 const KEY_BYTES: usize = 25;
 const VERSION: u8 = 1;
-/// The slab of bytes that are lost: there is none of that number.
+/// The slab number in an extent of lost bytes. No slab has it.
 pub const NOWHERE: u32 = u32::MAX;
 
-/// Bytes of an object, cut from a fragment.
+/// Bytes of an object in a part of a fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The object.
     pub fid: Fid,
     /// First byte within the object.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
-    /// Bytes of the cover (the whole blocks it was cut from) before `offset`.
+    /// Bytes of the cover before `offset`. The cover is the range of whole blocks that the extent was cut from.
     pub lead: u64,
     /// Bytes of the cover after the end.
     pub tail: u64,
-    /// Slab.
+    /// The slab.
     pub slab: u32,
-    /// That slab's opening.
+    /// The slab's epoch.
     pub epoch: u64,
-    /// Where in the slab the cover begins.
+    /// Offset of the cover in the slab.
     pub at: u64,
     /// Chosen by the writer.
     pub write_id: WriteId,
-    /// Given by the target.
+    /// Assigned by the target.
     pub version: Transno,
     /// Layout generation.
     pub generation: u32,
-    /// Sum of each block of the cover.
+    /// The sum of each block of the cover.
     pub sums: Vec<u64>,
 }
 
 impl Extent {
-    /// The extent of a row.
+    /// Decodes a row.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Self, DecodeError> {
         let (fid, offset) = parse_key(key).ok_or(DecodeError::new("its key has a wrong length"))?;
         let mut r = Reader::new(value);
@@ -77,7 +77,7 @@ impl Extent {
         Ok(())
     }
 
-    /// Bytes that are lost, in as many extents as it takes: whoever reads them gets an error. For repair.
+    /// Extents for lost bytes, as many as needed: reads of them fail. For repair.
     pub fn lost(fid: Fid, range: Range<u64>) -> impl Iterator<Item = Self> {
         crc::blocks(range.start, range.end - range.start, limits::EXTENT_BYTES).map(move |(offset, length)| {
             let sums = crc::blocks(offset, length, BLOCK_BYTES).map(|_| 0).collect();
@@ -87,12 +87,12 @@ impl Extent {
         })
     }
 
-    /// Its bytes are lost.
+    /// True if its bytes are lost.
     pub fn is_lost(&self) -> bool {
         self.slab == NOWHERE
     }
 
-    /// The row's value; for repair.
+    /// Encodes the row's value; for repair.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u8(VERSION);
@@ -106,12 +106,12 @@ impl Extent {
         w.into_vec()
     }
 
-    /// The row's key; for repair.
+    /// Encodes the row's key; for repair.
     pub fn key(&self) -> Vec<u8> {
         [&[SPACE][..], &self.fid.to_key(), &self.offset.to_be_bytes()].concat()
     }
 
-    /// The part of it that lies in `range`, with the whole blocks it needs; for repair.
+    /// The part within `range`, with the whole blocks that it needs; for repair.
     pub fn within(&self, range: &Range<u64>) -> Option<Self> {
         let (start, end) = (self.offset.max(range.start), self.end().min(range.end));
         if start >= end {
@@ -133,29 +133,29 @@ impl Extent {
         })
     }
 
-    /// The whole blocks, as a range of the object.
+    /// The cover, as a range of the object.
     pub fn cover(&self) -> Range<u64> {
         self.offset - self.lead..self.end() + self.tail
     }
 
-    /// The whole blocks: offset and length, in the order of the sums.
+    /// The blocks of the cover: offset and length, in the order of the sums.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let cover = self.cover();
         crc::blocks(cover.start, cover.end - cover.start, BLOCK_BYTES)
     }
 
-    /// First byte behind it.
+    /// Offset of the first byte behind it.
     pub fn end(&self) -> u64 {
         self.offset + self.length
     }
 
-    /// What it counts in its slab.
+    /// What it adds to its slab's live bytes.
     pub fn weight(&self) -> u64 {
         self.length + limits::EXTENT_OVERHEAD_BYTES + 8 * self.sums.len() as u64
     }
 }
 
-/// Fid and offset of an extent's key.
+/// Fid and offset in an extent's key.
 pub fn parse_key(key: &[u8]) -> Option<(Fid, u64)> {
     if key.len() != KEY_BYTES || key[0] != SPACE {
         return None;

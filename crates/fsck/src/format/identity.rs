@@ -11,22 +11,22 @@ const MIRRORED: u64 = 1;
 const VERSION: u32 = 1;
 const BYTES: usize = 512;
 
-/// What a target's directory says it is.
+/// What a target's directory says about the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
     pub cluster: Uuid,
     /// The target.
     pub uuid: Uuid,
-    /// Its kind and number.
+    /// Its kind and index.
     pub target: TargetId,
-    /// Bytes of a slab.
+    /// Slab size.
     pub slab_bytes: u64,
-    /// Bytes of the device's full stripe.
+    /// Size of the device's full stripe.
     pub stripe_bytes: u64,
-    /// Bytes of the data device.
+    /// Size of the data device.
     pub data_bytes: u64,
-    /// Bytes of the journal.
+    /// Size of the journal.
     pub journal_bytes: u64,
     /// Raised by each repair.
     pub generation: u32,
@@ -38,14 +38,14 @@ pub struct Identity {
     pub incompat: u64,
 }
 
-/// Why the bytes are no identity.
+/// Why the bytes are not a valid identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoIdentity {
-    /// Not the file of a target.
+    /// Not an identity file.
     Foreign,
-    /// Of another format version, or with features not known here.
+    /// Another format version, or unknown features.
     Unsupported(String),
-    /// Damaged, and what.
+    /// Damaged, with the reason.
     Damaged(&'static str),
 }
 
@@ -55,7 +55,7 @@ impl Identity {
         self.incompat & MIRRORED != 0
     }
 
-    /// Reads the file.
+    /// Decodes the file.
     pub fn decode(bytes: &[u8]) -> Result<Self, NoIdentity> {
         if bytes.get(..8) != Some(MAGIC) {
             return Err(NoIdentity::Foreign);
@@ -129,7 +129,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Where slab 0 begins: at the first full stripe after the device header.
+    /// Offset of slab 0: the first full stripe behind the device header.
     pub fn first_slab(&self) -> u64 {
         limits::SECTOR.next_multiple_of(self.stripe_bytes)
     }
@@ -148,7 +148,7 @@ impl Identity {
         self.first_slab() + u64::from(slab) * self.slab_bytes + at
     }
 
-    /// The file with another generation: `bytes` is the file as it is.
+    /// The bytes of the file with another generation.
     pub fn with_generation(bytes: &[u8], generation: u32) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         bytes[100..104].copy_from_slice(&generation.to_le_bytes());
@@ -162,7 +162,7 @@ impl Identity {
 pub(crate) mod tests {
     use super::*;
 
-    /// By hand, from the format page.
+    /// Made by hand from the format page.
     pub(crate) fn sample() -> Vec<u8> {
         let mut bytes = vec![0; 512];
         bytes[..8].copy_from_slice(b"FBYIDENT");

@@ -8,14 +8,14 @@ use crate::limits::SECTOR;
 const MAGIC: &[u8; 8] = b"FBmirror";
 const VERSION: u32 = 1;
 
-/// What a copy is, or its mate.
+/// The state of a copy, or of its mate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It holds everything.
+    /// It has everything.
     Member,
     /// It is being filled.
     Syncing,
-    /// Prepared, and of no worth.
+    /// Prepared and still worthless.
     New,
     /// Left behind.
     Out,
@@ -24,29 +24,29 @@ pub enum Standing {
 /// One label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Whose copy.
+    /// The target.
     pub target: Uuid,
-    /// 1 data, 2 journal.
+    /// 1: data, 2: journal.
     pub part: u32,
-    /// Counts the copy's labels.
+    /// Sequence number of the copy's labels.
     pub seq: u64,
-    /// Counts the changes of who holds everything.
+    /// Raised when the set of members changes.
     pub epoch: u64,
-    /// This copy.
+    /// The id of this copy.
     pub copy: u64,
-    /// The other one.
+    /// The id of the other copy.
     pub mate: u64,
-    /// What this one is.
+    /// The state of this copy.
     pub standing: Standing,
-    /// What the other one is.
+    /// The state of the other copy.
     pub mate_standing: Standing,
-    /// Bytes that one which is being filled holds.
+    /// Bytes that a syncing copy has.
     pub position: u64,
-    /// Bytes of the part.
+    /// Size of the part.
     pub bytes: u64,
 }
 
-/// The newer label of the two sectors behind a part of `bytes` bytes; none if neither is intact.
+/// The newer label in the two sectors behind a part of `bytes` bytes. `None` if neither is intact.
 pub fn decode(sectors: &[u8], bytes: u64) -> Option<Label> {
     let labels = sectors.chunks_exact(SECTOR as usize).zip([1, 0]).filter_map(|(sector, parity)| {
         let label = decode_sector(sector)?;

@@ -11,7 +11,7 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 24;
 const CHILD_BYTES: usize = 36;
 
-/// What a page is.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Holds rows.
@@ -22,21 +22,21 @@ pub enum PageKind {
     Root = 3,
 }
 
-/// A page that another lists.
+/// A page in the list of its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Keys from here on; the first child has none.
+    /// Lower bound of its keys; empty for the first child.
     pub separator: Vec<u8>,
-    /// Its number.
+    /// The page's number.
     pub page: u64,
-    /// Where it lies.
+    /// The page's location.
     pub location: Location,
 }
 
 /// A row: key and value.
 pub type Row = (Vec<u8>, Bytes);
 
-/// The rows of a leaf. `bytes` are exactly the page, whose sum `sum` somebody named.
+/// Decodes the rows of a leaf. `bytes` must be exactly the page, and `sum` the sum that its parent names.
 pub fn decode_leaf(page: u64, sum: u64, bytes: &Bytes) -> Result<Vec<Row>, &'static str> {
     let rows = decode(PageKind::Leaf, page, sum, bytes)?;
     if rows.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
@@ -45,7 +45,7 @@ pub fn decode_leaf(page: u64, sum: u64, bytes: &Bytes) -> Result<Vec<Row>, &'sta
     Ok(rows)
 }
 
-/// The children of an inner page or of the root.
+/// Decodes the children of an inner page or of the root.
 pub fn decode_branch(kind: PageKind, page: u64, sum: u64, bytes: &Bytes) -> Result<Vec<Child>, &'static str> {
     let rows = decode(kind, page, sum, bytes)?;
     if rows.is_empty() {
@@ -58,7 +58,7 @@ pub fn decode_branch(kind: PageKind, page: u64, sum: u64, bytes: &Bytes) -> Resu
     if children[0].separator.len() != usize::from(bytes[7]) {
         return Err("its first child has a separator");
     }
-    // What stands before the first child's suffix is the page's prefix: no separator.
+    // The bytes before the first child's suffix are the page's prefix, not a separator.
     children[0].separator.clear();
     if children[1..].windows(2).any(|pair| pair[0].separator >= pair[1].separator) {
         return Err("its separators do not ascend");
@@ -135,7 +135,7 @@ fn rows(bytes: &Bytes, prefix_bytes: usize, count: usize) -> Result<Vec<Row>, &'
     if at == bytes.len() { Ok(rows) } else { Err("bytes follow its last row") }
 }
 
-/// A value's length and the bytes it takes: one to three, in the shortest form.
+/// Decodes a value's length. Returns it with the number of bytes it takes: one to three, in the shortest form.
 fn value_length(bytes: &[u8]) -> Result<(usize, usize), &'static str> {
     let mut value = 0;
     for (index, byte) in bytes.iter().take(3).enumerate() {
@@ -209,7 +209,7 @@ pub(crate) mod tests {
         ] {
             assert!(leaf(&bytes).is_err());
         }
-        // Wild bytes with a right sum must not panic either.
+        // Random bytes with a right sum must not panic either.
         for at in 0..good.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut wild = good.to_vec();

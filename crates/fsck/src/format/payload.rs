@@ -9,15 +9,15 @@ const VERSION: u8 = 1;
 /// One step of redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// The row has this value.
+    /// Sets the row to this value.
     Put(&'a [u8], &'a [u8]),
-    /// The row is gone.
+    /// Deletes the row.
     Delete(&'a [u8]),
     /// The transaction contains this transno.
     Transno(Transno),
 }
 
-/// The steps of a payload.
+/// Decodes the steps of a payload.
 pub fn decode(payload: &[u8]) -> Result<Vec<Step<'_>>, DecodeError> {
     let mut r = Reader::new(payload);
     if r.u8()? != VERSION {
@@ -50,7 +50,7 @@ fn key<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     r.take(length)
 }
 
-/// A payload of these steps; for repair.
+/// Encodes these steps; for repair.
 pub fn encode(steps: &[Step<'_>]) -> Vec<u8> {
     let mut w = Writer::default();
     w.u8(VERSION);

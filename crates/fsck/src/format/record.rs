@@ -10,55 +10,55 @@ use crate::limits;
 
 const MAGIC: &[u8; 4] = b"FBjr";
 const VERSION: u16 = 1;
-/// Bytes before the payload.
+/// Size of the header before the payload.
 pub const HEADER_BYTES: usize = 96;
 
-/// Whose records count.
+/// The target whose records are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The target.
     pub uuid: Uuid,
-    /// Its generation.
+    /// The target's generation.
     pub generation: u32,
-    /// From its anchors.
+    /// The salt in the target's anchors.
     pub salt: u64,
 }
 
-/// What a record is for.
+/// The type of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordType {
     /// A transaction, or a part of it.
     Transaction {
-        /// It is the last part.
+        /// True for the last part.
         last: bool,
     },
-    /// Says what was durable.
+    /// Attests which lsn was durable.
     Attest {
-        /// At a clean stop.
+        /// Written at a clean stop.
         clean: bool,
     },
-    /// Raises the incarnation.
+    /// Starts a new incarnation.
     OpenIncarnation,
 }
 
 /// A record without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it is for.
+    /// The record's type.
     pub record_type: RecordType,
-    /// Who wrote it.
+    /// The incarnation that wrote it.
     pub incarnation: Incarnation,
-    /// Where.
+    /// Its position.
     pub lsn: u64,
-    /// Its length, whole sectors.
+    /// Its length in bytes, whole sectors.
     pub record_bytes: u64,
-    /// Of them, payload.
+    /// Bytes of payload among them.
     pub payload_bytes: u64,
-    /// Sum of the record before.
+    /// Sum of the previous record.
     pub prev_sum: u64,
-    /// What was durable.
+    /// The lsn that was durable.
     pub durable: u64,
-    /// The newest anchor that was durable.
+    /// Sequence number of the newest durable anchor.
     pub anchor_seq: u64,
     /// Its own sum.
     pub sum: u64,
@@ -69,9 +69,9 @@ pub struct Record {
 pub enum Found {
     /// An intact record.
     Record(Record),
-    /// No record of this owner.
+    /// No record of this target.
     Nothing,
-    /// One of this owner that is damaged: where it belongs, and what.
+    /// A damaged record of this target, with the position that it claims.
     Broken {
         /// The lsn it claims.
         lsn: u64,
@@ -80,13 +80,14 @@ pub enum Found {
         /// What is wrong.
         what: &'static str,
     },
-    /// More bytes are needed: this many in all.
+    /// The decoder needs more bytes: this many in total.
     More(usize),
-    /// By a newer program.
+    /// Written by a newer program, with its version.
     Newer(u16),
 }
 
-/// The record at the beginning of `bytes`; records are at most `max_bytes` long. `to_end`: nothing follows `bytes`.
+/// Decodes the record at the beginning of `bytes`. Records are at most `max_bytes` long. `to_end`: nothing follows
+/// `bytes`.
 pub fn decode(owner: &Owner, max_bytes: u64, bytes: &[u8], to_end: bool) -> Found {
     let Some(fixed) = bytes.get(..HEADER_BYTES) else { return Found::Nothing };
     if fixed[8..12] != *MAGIC || fixed[16..24] != owner.uuid.0[8..] || word32(fixed, 24) != owner.generation {
@@ -137,13 +138,13 @@ fn fields(fixed: &[u8]) -> Result<Record, DecodeError> {
 }
 
 impl Record {
-    /// Where the next one goes.
+    /// The position behind it.
     pub fn after(&self) -> Checkpoint {
         let lsn = self.lsn.saturating_add(self.record_bytes);
         Checkpoint { lsn, incarnation: self.incarnation, prev_sum: self.sum }
     }
 
-    /// A transaction record's sectors and their sum; for repair.
+    /// Encodes a transaction record as sectors, and computes its sum; for repair.
     pub fn encode_transaction(&self, owner: &Owner, last: bool, payload: &[u8]) -> (Vec<u8>, u64) {
         let mut w = Writer::default();
         w.u64(0);

@@ -1,4 +1,4 @@
-//! Runs (docs/format.md, "Run"): what is appended to a slab at one time.
+//! Runs (docs/format.md, "Run"): the unit that is appended to a slab.
 
 use bytes::Bytes;
 use forebay_proto::{DecodeError, Fid, Incarnation, Reader, Transno, Uuid, WriteId, crc::crc64};
@@ -11,10 +11,10 @@ const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 96;
 const DESCRIPTOR_BYTES: usize = 84;
 const SUM_AT: usize = 80;
-/// Of CRC-64/NVME, bits reversed.
+/// The polynomial of CRC-64/NVME, bits reversed.
 const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
 
-/// What a fragment is.
+/// The kind of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentKind {
     /// Bytes of an object.
@@ -27,26 +27,26 @@ pub enum FragmentKind {
     Root,
 }
 
-/// A fragment, as its run describes it.
+/// A fragment, as the header of its run describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// What it is.
+    /// The kind.
     pub kind: FragmentKind,
     /// The object, or a page's number.
     pub fid: Fid,
     /// First byte within the object.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
     /// Chosen by the writer.
     pub write_id: WriteId,
-    /// Given by the target.
+    /// Assigned by the target.
     pub version: Transno,
     /// Layout generation.
     pub generation: u32,
-    /// First byte of the payload, from the run's first byte.
+    /// Offset of the payload in the run.
     pub payload_at: u32,
-    /// Sum of each block.
+    /// The sum of each block.
     pub sums: Vec<u64>,
 }
 
@@ -60,32 +60,33 @@ impl Fragment {
 /// The header of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHeader {
-    /// Header and payload.
+    /// Length of header and payload.
     pub total_bytes: u64,
-    /// Slab it lies in.
+    /// The slab.
     pub slab: u32,
-    /// That slab's opening.
+    /// The slab's epoch.
     pub epoch: u64,
-    /// Counts the slab's runs, from 0.
+    /// Sequence number in the slab, from 0.
     pub number: u32,
-    /// Sum of the run before, or of the slab's header.
+    /// Sum of the previous run, or of the slab's header.
     pub prev_sum: u64,
-    /// Who wrote it.
+    /// The incarnation that wrote it.
     pub incarnation: Incarnation,
-    /// The target's generation then.
+    /// The target's generation at that time.
     pub generation: u32,
-    /// Counter of the highest transno of its incarnation known durable then; 0: none.
+    /// Counter of the highest transno of its incarnation known durable at that time; 0: none.
     pub committed: u32,
-    /// Journal position known durable then.
+    /// Journal position known durable at that time.
     pub durable_lsn: u64,
     /// The header's own sum.
     pub sum: u64,
-    /// What it holds.
+    /// The fragments in it.
     pub fragments: Vec<Fragment>,
 }
 
-/// Whether a run can lie so many sectors behind the `last` one: numbers of an opening rise, runs touch, and each that is lost in between
-/// had a sector or more. One that cannot was written to the place of another, and would hide those within its length.
+/// True if the run can be `gap` sectors behind the `last` one. Within an epoch run numbers rise, runs are adjacent, and
+/// each run lost in between took at least one sector. A run that cannot be there is misplaced: it was written over
+/// another run and would hide those within its length.
 pub fn belongs(last: Option<&RunHeader>, run: &RunHeader, gap: u64) -> bool {
     let next = match last {
         Some(last) if last.epoch != run.epoch => return true,
@@ -98,16 +99,16 @@ pub fn belongs(last: Option<&RunHeader>, run: &RunHeader, gap: u64) -> bool {
     }
 }
 
-/// What stands where a run may begin.
+/// What is at a position where a run may begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// No run of this target.
     Nothing,
-    /// A header of this many bytes, to be decoded.
+    /// A header of this many bytes, ready for decoding.
     Header(usize),
 }
 
-/// Looks at the first bytes of a sector.
+/// Examines the first bytes of a sector.
 pub fn peek(sector: &[u8], target: Uuid) -> Begin {
     let ours = sector.len() >= FIXED_BYTES
         && sector[..8] == *MAGIC
@@ -118,7 +119,7 @@ pub fn peek(sector: &[u8], target: Uuid) -> Begin {
     if ours && fits { Begin::Header(bytes as usize) } else { Begin::Nothing }
 }
 
-/// The header in exactly these bytes; they passed [`peek`].
+/// Decodes the header in exactly these bytes, which have passed [`peek`].
 pub fn decode(bytes: &[u8]) -> Result<RunHeader, DecodeError> {
     if bytes.len() < FIXED_BYTES {
         return Err(DecodeError::new("it is too short"));
@@ -155,8 +156,8 @@ pub fn decode(bytes: &[u8]) -> Result<RunHeader, DecodeError> {
     Ok(run)
 }
 
-/// The header whose bytes these are but for one, of target `target`. Which byte is wrong, and what it was, its sum tells: of 2^64 sums
-/// not more than 2^28 are one byte away.
+/// Corrects a header of `target` in which a single byte is wrong. The sum determines which byte and what it was: of the
+/// 2^64 sums no more than 2^28 are one byte away.
 pub fn mended(bytes: &Bytes, target: Uuid) -> Option<Bytes> {
     if bytes.len() < FIXED_BYTES {
         return None;
@@ -176,10 +177,10 @@ pub fn mended(bytes: &Bytes, target: Uuid) -> Option<Bytes> {
     right.then(|| mended.into())
 }
 
-/// Which byte of `length`, and which of its bits, change the sum by `wrong`.
+/// The position of the byte among `length`, and its bits, that change the sum by `wrong`.
 fn one_byte(wrong: u64, length: usize) -> Option<(usize, u8)> {
     let mut table = [0u64; 256];
-    // By its highest byte: the entry of the table, which is another for each.
+    // Index of each table entry by its highest byte, which is unique.
     let mut by_top = [0usize; 256];
     for (index, entry) in table.iter_mut().enumerate() {
         *entry = (0..8).fold(index as u64, |sum, _| if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 });
@@ -191,7 +192,7 @@ fn one_byte(wrong: u64, length: usize) -> Option<(usize, u8)> {
         if table[index] == sum {
             return Some((at, index as u8));
         }
-        // As it was before the byte behind `at`.
+        // The sum before the byte behind `at`.
         sum = (sum ^ table[index]) << 8 | index as u64;
     }
     None
@@ -226,7 +227,7 @@ fn decode_fragment(r: &mut Reader<'_>) -> Result<Fragment, DecodeError> {
     Ok(Fragment { kind, fid, offset, length, write_id, version, generation, payload_at, sums })
 }
 
-/// Payloads lie in the run, behind its header, and do not overlap.
+/// Checks that payloads are in the run, behind its header, and do not overlap.
 fn check_lengths(run: &RunHeader, header_bytes: u64) -> Result<(), DecodeError> {
     if run.total_bytes < header_bytes || !run.total_bytes.is_multiple_of(limits::SECTOR) {
         return Err(DecodeError::new("its length is impossible"));

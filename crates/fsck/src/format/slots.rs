@@ -9,20 +9,20 @@ use crate::limits::{self, SECTOR};
 const MAGIC: &[u8; 8] = b"FBYSLOTS";
 const VERSION: u32 = 1;
 
-/// What the first two sectors of a device say.
+/// What the first two sectors of a device contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slots {
-    /// Nothing of slots: the device is one target's, or none's.
+    /// No directory of slots: the device belongs to one target, or to none.
     None,
-    /// Whose slots lie where.
+    /// The slot of each target.
     Intact(Vec<(Uuid, DiskPart)>),
     /// Both copies are damaged.
     Damaged,
-    /// By a newer program.
+    /// Written by a newer program, with its version.
     Newer(u32),
 }
 
-/// Reads both copies; the intact one of the higher number counts.
+/// Decodes both copies. The intact one with the higher sequence number counts.
 pub fn decode(sectors: &[u8]) -> Slots {
     let found: Vec<_> = sectors.chunks(SECTOR as usize).take(2).zip([1, 0]).map(|(s, parity)| one(s, parity)).collect();
     if let Some(version) =

@@ -1,4 +1,4 @@
-//! What a checkpoint says of the slabs (docs/format.md, "Slab snapshot"), and the anchor's list of its pieces.
+//! The slab snapshot of a checkpoint (docs/format.md, "Slab snapshot"), and the anchor's list of its pieces.
 
 use forebay_proto::{DecodeError, Reader, Transno};
 
@@ -8,14 +8,14 @@ const VERSION: u8 = 1;
 const SLAB_BYTES: usize = 17;
 const PIECE_BYTES: usize = 28;
 
-/// The slabs as of a checkpoint.
+/// The slabs at a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Highest transno contained.
+    /// Highest transno in the checkpoint.
     pub transno: Transno,
-    /// Slabs with this epoch and later were opened afterwards.
+    /// Slabs with this epoch or a later one were opened afterwards.
     pub next_epoch: u64,
-    /// Free slabs in the order of their use.
+    /// Free slabs in the order in which they will be used.
     pub free: Vec<u32>,
     /// Each slab.
     pub slabs: Vec<SlabRow>,
@@ -24,16 +24,16 @@ pub struct Snapshot {
 /// One slab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlabRow {
-    /// Its last opening; 0 = never.
+    /// Epoch of its last opening; 0: never opened.
     pub epoch: u64,
-    /// Weight of the file data in it.
+    /// Live bytes of file data in it.
     pub data_live: u64,
-    /// It may hold tombstones that are needed.
+    /// True if it may hold tombstones that are still needed.
     pub tombstones: bool,
 }
 
 impl Snapshot {
-    /// Reads the pieces, put together.
+    /// Decodes the concatenated pieces.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         if r.u8()? != VERSION {
@@ -51,7 +51,7 @@ impl Snapshot {
     }
 }
 
-/// The pieces that the anchor's own bytes list.
+/// The locations of the pieces, from the anchor's own bytes.
 pub fn decode_pieces(extra: &[u8]) -> Result<Vec<Location>, DecodeError> {
     let mut r = Reader::new(extra);
     if r.u8()? != VERSION {

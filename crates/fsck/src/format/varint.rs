@@ -1,8 +1,8 @@
-//! Compact integers of row values: seven bits per byte, low ones first; zigzag for signed ones.
+//! Variable-length integers of row values: seven bits per byte, low bits first. Signed ones use zigzag encoding.
 
 use forebay_proto::{DecodeError, Fid, Reader, Transno};
 
-/// An integer; at most ten bytes.
+/// Decodes an integer of at most ten bytes.
 pub fn get(r: &mut Reader<'_>) -> Result<u64, DecodeError> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
@@ -18,23 +18,23 @@ pub fn get(r: &mut Reader<'_>) -> Result<u64, DecodeError> {
     Err(DecodeError::new("an integer is longer than 64 bits"))
 }
 
-/// An integer of 32 bits.
+/// Decodes an integer of 32 bits.
 pub fn get_u32(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
     u32::try_from(get(r)?).map_err(|_| DecodeError::new("an integer is longer than 32 bits"))
 }
 
-/// A signed integer.
+/// Decodes a signed integer.
 pub fn get_signed(r: &mut Reader<'_>) -> Result<i64, DecodeError> {
     let raw = get(r)?;
     Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
 }
 
-/// A fid: high word, low word.
+/// Decodes a fid: high word, low word.
 pub fn get_fid(r: &mut Reader<'_>) -> Result<Fid, DecodeError> {
     Ok(Fid { high: get(r)?, low: get(r)? })
 }
 
-/// A transno: incarnation, counter.
+/// Decodes a transno: incarnation, counter.
 pub fn get_transno(r: &mut Reader<'_>) -> Result<Transno, DecodeError> {
     let (incarnation, counter) = (get(r)?, get(r)?);
     if incarnation >= 1 << (64 - Transno::COUNTER_BITS) || counter >= 1 << Transno::COUNTER_BITS {

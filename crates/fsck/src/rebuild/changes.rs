@@ -1,4 +1,4 @@
-//! What runs say happened to file data after a checkpoint: fragments and tombstones, in the order of versions.
+//! Changes of file data after a checkpoint, from the runs: fragments and tombstones in the order of versions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::{
     slabs::{FoundRun, LostRun, Slabs, Survey, scan_slab},
 };
 
-/// Which write some bytes are of: it stays the same wherever they are moved.
+/// The write that some bytes come from. It stays the same wherever the bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Origin {
     fid: Fid,
@@ -29,7 +29,7 @@ pub(super) struct Origin {
     version: Transno,
 }
 
-/// Origins of extents that do not lie where the checkpoint says.
+/// Origins of extents that are not where the checkpoint says.
 pub(super) type Broken = BTreeSet<Origin>;
 
 /// A change of one object after the checkpoint.
@@ -37,11 +37,11 @@ pub(super) type Broken = BTreeSet<Origin>;
 pub(super) enum Change {
     /// These bytes were written.
     Written(Extent),
-    /// The bytes in this range went.
+    /// The bytes in this range were removed.
     Removed(Range<u64>, Removal),
 }
 
-/// How bytes went.
+/// How bytes were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
     Truncate,
@@ -49,15 +49,15 @@ pub(super) enum Removal {
     Destroy,
 }
 
-/// All that the slabs tell.
+/// All changes found in the slabs.
 #[derive(Default)]
 pub(super) struct Changes {
-    /// By object, then version; those of a version in any order.
+    /// By object, then by version. The order within a version is arbitrary.
     pub(super) by_object: BTreeMap<Fid, BTreeMap<Transno, Vec<Change>>>,
-    /// Where bytes lie that have moved since the checkpoint.
+    /// Where bytes are that have moved since the checkpoint.
     pub(super) copies: BTreeMap<Origin, Vec<Extent>>,
     pub(super) highest: Transno,
-    /// By incarnation: counter of the highest transno that a run knew to be durable when it was built.
+    /// By incarnation: counter of the highest transno that any run knew to be durable when it was built.
     committed: BTreeMap<Incarnation, u64>,
     /// Where runs are missing that may be newer than the checkpoint.
     pub(super) lost_runs: Vec<LostRun>,
@@ -75,7 +75,7 @@ impl Origin {
 }
 
 impl Changes {
-    /// Scans all slabs: what is newer than the checkpoint, and copies of what has moved.
+    /// Scans all slabs for changes after the checkpoint, and for copies of moved bytes.
     pub(super) async fn find(
         media: &Media,
         identity: &Identity,
@@ -102,7 +102,7 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Whether a later run knew that the change was committed: then it was whole on the device.
+    /// True if a later run knew that the change was committed: then it was complete on the device.
     pub(super) fn is_attested(&self, version: Transno) -> bool {
         self.committed.get(&version.incarnation()).is_some_and(|committed| version.counter() <= *committed)
     }
@@ -132,7 +132,8 @@ impl Changes {
     }
 }
 
-/// Whether a run that is missing may have held changes after the checkpoint: not of the index, nor if what follows it is older.
+/// True if a missing run may have held changes after the checkpoint. False in a slab with index pages, or if a later
+/// run there is older.
 fn may_be_newer(lost: &LostRun, runs: &[FoundRun], after: Transno) -> bool {
     let is_index = |found: &FoundRun| {
         found.run.fragments.iter().any(|f| matches!(f.kind, FragmentKind::IndexPage | FragmentKind::Root))
@@ -142,15 +143,15 @@ fn may_be_newer(lost: &LostRun, runs: &[FoundRun], after: Transno) -> bool {
     !runs.iter().any(is_index) && newest.is_none_or(|newest| newest > after)
 }
 
-/// All of a fragment, if it can be one.
+/// The extent of a whole fragment, if that is possible.
 fn extent_of(slab: u32, epoch: u64, at: u64, fragment: Fragment) -> Option<Extent> {
     let Fragment { fid, offset, length, write_id, version, generation, sums, .. } = fragment;
     let extent = Extent { fid, offset, length, lead: 0, tail: 0, slab, epoch, at, write_id, version, generation, sums };
-    // As every reader will see it.
+    // Decode it as every reader will.
     Extent::decode(&extent.key(), &extent.encode()).ok()
 }
 
-/// True if the extent's bytes lie where it says. Where the slab's header is damaged, its bytes themselves tell.
+/// True if the extent's bytes are where it says. If the slab's header is damaged, the bytes themselves are checked.
 pub(super) async fn is_there(
     (media, identity, slabs): (&Media, &Identity, &Slabs),
     extent: &Extent,
@@ -161,12 +162,12 @@ pub(super) async fn is_there(
     }
 }
 
-/// True if all blocks of the extent's cover are what their writer summed.
+/// True if all blocks of the extent's cover match their sums.
 pub(super) async fn is_whole(media: &Media, identity: &Identity, extent: &Extent) -> FsckResult<bool> {
     Ok(parts(media, identity, extent).await?.iter().all(|(_, sound)| *sound))
 }
 
-/// The extent cut where blocks that are what their writer summed meet blocks that are not.
+/// Splits the extent into parts whose blocks match their sums and parts whose blocks do not.
 pub(super) async fn parts(media: &Media, identity: &Identity, extent: &Extent) -> FsckResult<Vec<(Extent, bool)>> {
     let mut ranges: Vec<(Range<u64>, bool)> = Vec::new();
     let cover = extent.cover();
@@ -176,7 +177,7 @@ pub(super) async fn parts(media: &Media, identity: &Identity, extent: &Extent) -
         let from = at - cover.start;
         let block = match &whole {
             Ok(bytes) => Ok(bytes.slice(from as usize..(from + length) as usize)),
-            // A sector that cannot be read takes one block with it.
+            // An unreadable sector costs one block.
             Err(_) => media.read(Device::Data, begins_at + from, length).await?,
         };
         let sound = block.is_ok_and(|block| crc::block_sum(extent.fid, at, extent.write_id, &block) == *sum);

@@ -1,6 +1,7 @@
-//! The last checkpoint, found without the anchor that named it: its pages still lie in the slabs.
+//! Finds the last checkpoint without the anchor that named it: its pages are still in the slabs.
 //!
-//! Invariant: a root counts only if every page it reaches is intact, and the list of slabs that was written after it, too.
+//! Invariant: a root is valid only if every page that it reaches is intact, and so is the slab snapshot written after
+//! it.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -19,29 +20,29 @@ use crate::{
 
 use super::changes::{Broken, Origin, is_there};
 
-/// When something was written: epoch of its slab, number of its run, place in the slab.
+/// When something was written: the epoch of its slab, the number of its run, its offset in the slab.
 type Order = (u64, u32, u64);
 
-/// What a scan of all slabs finds of checkpoints.
+/// Traces of checkpoints that a scan of all slabs finds.
 #[derive(Default)]
 pub(super) struct Traces {
     roots: BTreeMap<Order, Location>,
-    /// Pieces of lists of slabs: where in the list, where on the device.
+    /// Pieces of slab snapshots: the offset in the snapshot, and the location on the device.
     pieces: BTreeMap<Order, (u64, Location)>,
-    /// The highest durable lsn that any run names, of whatever generation.
+    /// The highest durable lsn that any run names, of any generation.
     pub(super) named: u64,
-    /// The highest incarnation that slabs and runs name.
+    /// The highest incarnation in slabs and runs.
     pub(super) incarnation: Incarnation,
     pub(super) runs: u64,
 }
 
 /// The table to build on.
 pub(super) struct Base {
-    /// None: there is no whole checkpoint.
+    /// `None`: there is no complete checkpoint.
     pub(super) root: Option<Location>,
-    /// What the anchor says of the list of slabs.
+    /// The anchor's own bytes: the list of snapshot pieces.
     pub(super) extra: Vec<u8>,
-    /// It contains every change up to here.
+    /// It contains every change up to this transno.
     pub(super) transno: Transno,
     /// Extents whose bytes have moved since, or are gone.
     pub(super) broken: Broken,
@@ -79,12 +80,12 @@ impl Traces {
         Ok(traces)
     }
 
-    /// The newest checkpoint that is whole.
+    /// The newest complete checkpoint.
     pub(super) async fn newest(&self, media: &Media, identity: &Identity, slabs: &Slabs) -> FsckResult<Base> {
         let mut until = Bound::Unbounded;
         for (order, root) in self.roots.iter().rev() {
             let pieces = self.pieces.range((Bound::Excluded(*order), until));
-            // Of two in one place the first could not be written.
+            // If two pieces have the same offset, the write of the first one failed.
             let pieces: BTreeMap<u64, Location> = pieces.map(|(_, (at, location))| (*at, *location)).collect();
             let pieces: Vec<Location> = pieces.into_values().collect();
             until = Bound::Excluded(*order);
@@ -92,12 +93,12 @@ impl Traces {
             let Some(broken) = walk(media, identity, slabs, *root).await? else { continue };
             return Ok(Base { root: Some(*root), extra: list(&pieces), transno: snapshot.transno, broken });
         }
-        // None was ever finished, or it is damaged. The slabs say it all from the beginning on, only in more words.
+        // No checkpoint was ever completed, or it is damaged. The slabs then have all changes from the beginning on.
         Ok(Base { root: None, extra: Vec::new(), transno: Transno(0), broken: Broken::default() })
     }
 }
 
-/// The list of slabs in these pieces, if it is whole.
+/// The slab snapshot in these pieces, if it is complete.
 async fn snapshot(media: &Media, identity: &Identity, pieces: &[Location]) -> FsckResult<Option<Snapshot>> {
     let longest = 25 + 21 * u64::from(identity.slab_count());
     if pieces.is_empty() || pieces.iter().map(|piece| piece.bytes).sum::<u64>() > longest {
@@ -114,7 +115,7 @@ async fn snapshot(media: &Media, identity: &Identity, pieces: &[Location]) -> Fs
     Ok(whole.filter(|snapshot| snapshot.slabs.len() == identity.slab_count() as usize))
 }
 
-/// Walks the whole table; none if a page is missing. What it says of places that hold something else now.
+/// Walks the whole table and returns the extents that point to something else now. `None` if a page is missing.
 async fn walk(media: &Media, identity: &Identity, slabs: &Slabs, root: Location) -> FsckResult<Option<Broken>> {
     let overlay = Overlay::new();
     let source = Source { media, identity, slabs, overlay: &overlay, root: Some(root) };
@@ -133,12 +134,12 @@ async fn walk(media: &Media, identity: &Identity, slabs: &Slabs, root: Location)
     Ok((!is_damaged(&walk)).then_some(broken))
 }
 
-/// Of a page whose slab's header is damaged, its own sum tells.
+/// If only a slab's header is damaged, the page's own sum still proves it intact.
 fn is_damaged(walk: &Walk<'_>) -> bool {
     walk.incomplete || walk.findings.iter().any(|finding| finding.kind != Kind::SlabHeader)
 }
 
-/// The anchor's own bytes: where the pieces lie.
+/// Encodes the anchor's own bytes: the locations of the pieces.
 fn list(pieces: &[Location]) -> Vec<u8> {
     let mut w = Writer::default();
     w.u8(1);

@@ -1,4 +1,4 @@
-//! What an OST needs to know of files and its slabs do not say: the MDT's rows say it.
+//! What an OST must know of files but its slabs do not contain: it comes from the MDT's rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,11 +26,11 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Inodes {
     files: BTreeMap<Fid, Known>,
-    /// Files that somebody had open, by their own fid.
+    /// Fids of files that a session had open.
     open: BTreeSet<Fid>,
-    /// Those that somebody could write to.
+    /// Fids of files that a session could write to.
     written: BTreeSet<Fid>,
-    /// Files whose truncate the MDT still has to bring to the OSTs.
+    /// Files with a truncate that the MDT has not brought to the OSTs yet.
     truncating: BTreeSet<Fid>,
 }
 
@@ -40,19 +40,19 @@ pub(super) struct Known {
     file: Fid,
     pub(super) size: u64,
     pub(super) truncate_epoch: u64,
-    /// The OST that keeps its size.
+    /// The OST that keeps the file's size.
     pub(super) home: u32,
-    /// Its bytes lie on several OSTs.
+    /// The file has bytes on several OSTs.
     pub(super) striped: bool,
-    /// Where its object on this OST ends, as long as the file is what the MDT knows.
+    /// Where its object on this OST ends, if the MDT's size is right.
     object_bytes: u64,
-    /// This OST may have an object of it.
+    /// This OST may have an object of the file.
     is_here: bool,
-    /// It may have holes, or none of its bytes lie on OSTs.
+    /// The file may have holes, or has no bytes on OSTs.
     may_have_holes: bool,
 }
 
-/// The MDT, open for reading.
+/// The MDT, opened for reading.
 pub(super) struct Mdt {
     identity: Identity,
     media: Media,
@@ -61,7 +61,7 @@ pub(super) struct Mdt {
 }
 
 impl Mdt {
-    /// That in `dir`. Errors: `CannotRepair` if it is damaged itself, or of another cluster.
+    /// Opens the MDT in `dir`. Errors: `CannotRepair` if it is damaged, or belongs to another cluster.
     pub(super) async fn open(env: &Env, dir: &str, ost: &Identity) -> FsckResult<Self> {
         let options = CheckOptions::default();
         let Examined { report, identity, media, slabs, journal, .. } =
@@ -77,7 +77,7 @@ impl Mdt {
         Ok(Self { identity, media, slabs, journal })
     }
 
-    /// Shows every row.
+    /// Calls `each` for every row.
     pub(super) async fn each_row(&self, mut each: impl FnMut(&[u8], &Bytes)) -> FsckResult<()> {
         let Self { identity, media, slabs, journal } = self;
         let source = Source { media, identity, slabs, overlay: &journal.overlay, root: journal.anchor.root };
@@ -92,7 +92,7 @@ impl Mdt {
 }
 
 impl Inodes {
-    /// As the MDT has them.
+    /// Reads the files that the MDT knows.
     pub(super) async fn read(mdt: &Mdt, ost: &Identity) -> FsckResult<Self> {
         let mut inodes = Self::default();
         mdt.each_row(|key, value| inodes.take(key, value, ost.target.index)).await?;
@@ -126,57 +126,57 @@ impl Inodes {
         }
     }
 
-    /// The fid of an object's file.
+    /// The fid of the file that an object belongs to.
     pub(super) fn file_of(&self, object: Fid) -> Option<Fid> {
         self.of(object).map(|known| known.file)
     }
 
-    /// The file of an object.
+    /// The file that an object belongs to.
     pub(super) fn of(&self, object: Fid) -> Option<&Known> {
         self.files.get(&object)
     }
 
-    /// Whether somebody had it open: then its OSTs know its size better than the MDT.
+    /// True if a session had the file open: then its OSTs know its size better than the MDT.
     pub(super) fn is_open(&self, known: &Known) -> bool {
         self.open.contains(&known.file)
     }
 
-    /// Whether somebody could write to it: then its size at the MDT says little.
+    /// True if a session could write to the file: then the MDT's size means little.
     pub(super) fn is_written(&self, known: &Known) -> bool {
         self.written.contains(&known.file)
     }
 
-    /// Objects on this OST whose file somebody could write to.
+    /// Objects on this OST whose file a session could write to.
     pub(super) fn open_for_writing(&self) -> impl Iterator<Item = Fid> {
         let open = self.files.iter().filter(|(_, known)| known.is_here && self.is_written(known));
         open.map(|(fid, _)| *fid)
     }
 
-    /// Whether there is an MDT to ask.
+    /// True if there was an MDT to read.
     pub(super) fn are_known(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// How far the object reaches by what the MDT knows; none if it does not know the file, or is cutting it.
+    /// Where the object ends according to the MDT. `None` if the MDT does not know the file, or is truncating it.
     pub(super) fn object_bytes(&self, object: Fid) -> Option<u64> {
         let known = self.of(object)?;
         self.epoch(known).map(|_| known.object_bytes)
     }
 
-    /// How far the object is certainly whole: its file has no holes, and nobody could write to it.
+    /// Up to where the object certainly has all bytes: its file has no holes, and no session could write to it.
     pub(super) fn dense_bytes(&self, object: Fid) -> u64 {
         let is_dense = |known: &&Known| !known.may_have_holes && !self.written.contains(&known.file);
         let known = self.of(object).filter(is_dense);
         known.filter(|known| self.epoch(known).is_some()).map_or(0, |known| known.object_bytes)
     }
 
-    /// The objects that have bytes here and no holes, and how many.
+    /// The objects with bytes on this OST and without holes, with their lengths.
     pub(super) fn dense(&self) -> impl Iterator<Item = (Fid, u64)> {
         let objects = self.files.keys().map(|fid| (*fid, self.dense_bytes(*fid)));
         objects.filter(|(_, bytes)| *bytes > 0)
     }
 
-    /// The epoch its object has once every truncate has arrived; none while one is on its way.
+    /// The truncate epoch of the file's objects once every truncate has arrived. `None` while one is in progress.
     pub(super) fn epoch(&self, known: &Known) -> Option<u64> {
         (!self.truncating.contains(&known.file)).then_some(known.truncate_epoch)
     }

@@ -1,4 +1,4 @@
-//! Whether a target has lost its journal: its place is missing, or holds no anchor of the target's.
+//! Detects that a target has lost its journal: the journal is missing, or has no anchor of the target.
 
 use forebay_env::{Env, EnvErrorKind, OpenDisk};
 
@@ -16,12 +16,12 @@ use crate::{
 pub(crate) struct Lost {
     pub(crate) identity: Identity,
     pub(crate) identity_file: Vec<u8>,
-    /// In words.
+    /// The reason, in words.
     pub(crate) why: String,
 }
 
-/// None: it has one, or something that looks like one (another target's, another generation's), or what cannot be read, or no
-/// identity to tell.
+/// `None` if the target has a journal, or something that may be one (of another target or generation), or something
+/// unreadable. Also without an identity to decide by.
 pub(crate) async fn lost(env: &Env, dir: &str) -> FsckResult<Option<Lost>> {
     let identity_file = read_identity(env, dir)?;
     let Ok(identity) = Identity::decode(&identity_file) else { return Ok(None) };
@@ -45,14 +45,14 @@ async fn why(env: &Env, path: &str, identity: &Identity) -> FsckResult<Option<St
     let mut seen = Vec::new();
     for slot in 0..2 {
         let words = match disk.read(slot * SECTOR, SECTOR as usize).await {
-            // It may be there, and readable again when its device is well.
+            // The anchor may be there, and readable again once the device works.
             Err(error) if error.kind == EnvErrorKind::Medium => return Ok(None),
             // Shorter than the anchors.
             Err(error) if error.kind == EnvErrorKind::InvalidInput => "it is cut short".to_owned(),
             read => match anchor::decode(&read?, slot) {
                 Slot::Blank => "blank".to_owned(),
                 Slot::Damaged(what) => format!("damaged: {what}"),
-                // What a rebuild that was cut off has left.
+                // Left by an interrupted rebuild.
                 Slot::Intact(found)
                     if found.uuid == identity.uuid && Some(found.generation) == identity.generation.checked_add(1) =>
                 {

@@ -1,10 +1,10 @@
-//! A new journal for a target that lost its own (FAULTS 2): from the last checkpoint's pages, and from the runs and tombstones
-//! that were written after it.
+//! Rebuilds the journal of a target that lost it (FAULTS 2), from the last checkpoint's pages and from the runs and
+//! tombstones written after it.
 //!
-//! Invariant: no byte of the data device is written. Until the identity is replaced, which is one step, the target has no
-//! journal, as before; so a rebuild that is cut off anywhere can begin again.
-//! Invariant: data that was synced is in the slabs; what may be missing is listed.
-//! Not here: an MDT, whose names since the checkpoint are nowhere but in its journal (`format mdt --mirror` keeps two).
+//! Invariant: it writes no byte of the data device. The target has no journal, as before, until the identity is
+//! replaced, which is one step. So an interrupted rebuild can start again at any point.
+//! Invariant: synced data is in the slabs. Everything that may be missing is listed.
+//! Not here: an MDT. Its names since the checkpoint are only in its journal (`format mdt --mirror` keeps two).
 
 mod changes;
 mod checkpoint;
@@ -42,7 +42,7 @@ pub(crate) use lost::{Lost, lost};
 use object::Doubt;
 use objects::{Outcome, Store};
 
-/// Makes the lost journal anew. The report is that of a check afterwards, and lists what may be missing.
+/// Rebuilds the lost journal. The report is that of a check afterwards, and lists what may be missing.
 pub(crate) async fn rebuild(env: &Env, dir: &str, options: &RepairOptions, lost: Lost) -> FsckResult<Report> {
     let Lost { identity, identity_file, why } = lost;
     let lock = take_lock(env, dir, true)?;
@@ -86,7 +86,7 @@ fn cannot(words: impl Into<String>) -> FsckError {
     FsckError::new(FsckErrorKind::CannotRepair, words)
 }
 
-/// The data device; there is no journal to look at.
+/// The data device alone, as there is no journal.
 async fn data_alone(env: &Env, dir: &str, identity: &Identity) -> FsckResult<Media> {
     let path = part_path(env, dir, "data");
     let data = env.open_disk(&path, OpenDisk { read_only: true, ..OpenDisk::default() }).await?;
@@ -104,7 +104,7 @@ async fn data_alone(env: &Env, dir: &str, identity: &Identity) -> FsckResult<Med
     }
 }
 
-/// The MDT to ask of files; none: a store with rows of no server has none.
+/// The MDT to read files from. `None` for a store whose rows belong to no server.
 async fn mdt(env: &Env, options: &RepairOptions, identity: &Identity) -> FsckResult<Option<Mdt>> {
     match (&options.mdt, identity.target.kind) {
         (_, TargetKind::Mdt) => Err(cannot(format!(
@@ -123,7 +123,7 @@ async fn mdt(env: &Env, options: &RepairOptions, identity: &Identity) -> FsckRes
     }
 }
 
-/// What is to be written: the rows as one transaction of the next generation, and the anchor before it.
+/// What to write: the rows as one transaction of the next generation, and the anchor for it.
 fn plan(env: &Env, identity: &Identity, traces: &Traces, base: &Base, rows: &Overlay) -> FsckResult<Plan> {
     let ring_bytes = (identity.journal_bytes - limits::RING_START) / SECTOR * SECTOR;
     let generation = identity.generation.checked_add(1).ok_or_else(|| cannot("generations are used up"))?;
@@ -158,14 +158,14 @@ fn plan(env: &Env, identity: &Identity, traces: &Traces, base: &Base, rows: &Ove
     Ok(plan)
 }
 
-/// No transno that the lost journal knew is given again: all of older incarnations count as used.
+/// The payload marks all transnos of older incarnations as used, so no transno of the lost journal is assigned again.
 fn payload_of(rows: &Overlay, incarnation: Incarnation) -> Vec<u8> {
     let last = Transno::new(Incarnation(incarnation.0 - 1), (1 << Transno::COUNTER_BITS) - 1);
     let steps = rows.iter().map(|(key, value)| value.as_ref().map_or(Step::Delete(key), |value| Step::Put(key, value)));
     payload::encode(&steps.chain([Step::Transno(last)]).collect::<Vec<_>>())
 }
 
-/// Writes the journal: no anchor, the records, the anchor.
+/// Writes the journal: first it clears the anchors, then it writes the records, then the anchor.
 async fn write(env: &Env, dir: &str, identity: &Identity, plan: &Plan) -> FsckResult<()> {
     let journal = open_journal(env, dir, identity).await?;
     let blank = AlignedBuf::zeroed(limits::RING_START as usize);
@@ -174,7 +174,7 @@ async fn write(env: &Env, dir: &str, identity: &Identity, plan: &Plan) -> FsckRe
     plan.write(&Media::of_disks(journal.clone(), journal.clone(), vec![journal])).await
 }
 
-/// The place of the journal; made if it is the target's own directory.
+/// Opens the journal; creates it if it is in the target's own directory.
 async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> FsckResult<Disk> {
     let path = part_path(env, dir, "journal");
     let own = path == join(dir, "journal");
@@ -184,7 +184,7 @@ async fn open_journal(env: &Env, dir: &str, identity: &Identity) -> FsckResult<D
         options = make;
     }
     let disk = match env.open_disk(&path, options).await {
-        // A file of ours that was emptied.
+        // Our own file, but empty.
         Err(error) if own && error.kind == EnvErrorKind::InvalidInput => {
             env.remove_file(&path)?;
             env.open_disk(&path, make).await?
@@ -222,7 +222,7 @@ fn tell(why: &str, base: &Base, outcome: &Outcome, findings: &mut Findings) {
     findings.add(Finding { repaired: true, ..Finding::error(Kind::JournalLost, Place::Target, words) });
 }
 
-/// One line of the list. `verified`: the check that came before has read all data.
+/// Adds one line to the list of what may be missing. `verified`: the preceding check has read all data.
 fn list(doubt: &Doubt, path: Option<&str>, verified: bool, findings: &mut Findings) {
     let words = doubt.in_words() + &path.map_or(String::new(), |path| format!("; the file is {path}"));
     let place = Place::Row([&[crate::rows::space::OBJECT][..], &doubt.object().to_key()].concat());
@@ -232,7 +232,7 @@ fn list(doubt: &Doubt, path: Option<&str>, verified: bool, findings: &mut Findin
     findings.add(Finding::info(Kind::MayBeMissing, place, words));
 }
 
-/// A run of which nothing is known: neither which files it changed nor where.
+/// A missing run. It is unknown which files it changed, and where.
 fn missing(identity: &Identity, lost: &LostRun) -> Finding {
     let bytes = lost.bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
     let words = format!(

@@ -1,10 +1,11 @@
-//! An object while its changes are applied, one version after another: what lies where, and what of it is in doubt.
+//! One object while its changes are applied, version after version: where its bytes are, and which of them are in
+//! doubt.
 //!
-//! A block of a run that is not what its writer summed is rot or a write that the end of the target cut off. Which of the two is told
-//! by whatever was written later and knows of the write's commit.
+//! A block that does not match its sum either rotted, or its write was interrupted by the end of the target. A later
+//! run that knows of the write's commit tells which.
 //!
-//! Invariant: where bytes were written and are not found, reads fail, or the file ends before them: they are never zeros.
-//! Invariant: bytes that were there before a write which nobody attests stay readable.
+//! Invariant: if written bytes are not found, reads of them fail or the file ends before them. They never become zeros.
+//! Invariant: earlier bytes stay readable if no run attests the write that would have replaced them.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -24,18 +25,18 @@ use super::{
     objects::{Before, Outcome, Store},
 };
 
-/// What cannot be vouched for: bytes of an object.
+/// Bytes of an object that the rebuild cannot guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// They lie there and are not what was written: reads fail.
+    /// The bytes are there and do not match their sums: reads fail.
     Rotten(Fid, Range<u64>),
-    /// They were there, and are nowhere: reads fail.
+    /// The bytes existed and are nowhere: reads fail.
     Lost(Fid, Range<u64>),
-    /// What is there is older than a write that is not whole.
+    /// The bytes are older than a write that is incomplete.
     Older(Fid, Range<u64>),
-    /// The object ends before a write that is not whole.
+    /// The object ends before a write that is incomplete.
     Ended(Fid, Range<u64>),
-    /// The file was open, and may have more bytes than are found.
+    /// The file was open, and may have more bytes than were found.
     Size(Fid),
 }
 
@@ -49,7 +50,7 @@ impl Doubt {
         }
     }
 
-    /// A line of the list of what may be missing.
+    /// The line for the list of what may be missing.
     pub(super) fn in_words(&self) -> String {
         let bytes = |range: &Range<u64>, rest: &str| format!("bytes {} to {} {rest}", range.start, range.end);
         match self {
@@ -71,13 +72,13 @@ impl Doubt {
     }
 }
 
-/// How an extent's bytes are.
+/// The state of an extent's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Sound,
     /// Not what was written, and known to have been durable.
     Rotten,
-    /// Not what was written; nobody knows whether it ever was.
+    /// Not what was written, and it is unknown whether the write ever completed.
     Doubtful,
     /// Nowhere.
     Lost,
@@ -89,20 +90,20 @@ struct Laid {
     state: State,
 }
 
-/// See the module.
+/// An object under reconstruction.
 pub(super) struct Object {
     fid: Fid,
-    /// It is to have a row.
+    /// True if it gets a row.
     exists: bool,
     bytes: u64,
     transno: Transno,
     laid: BTreeMap<u64, Laid>,
-    /// Where something older is shown than was written.
+    /// Ranges that show older bytes than were written.
     older: Vec<Range<u64>>,
 }
 
 impl Object {
-    /// As of the checkpoint, with its bytes where they lie now.
+    /// The object at the checkpoint, with its bytes where they are now.
     pub(super) async fn of(store: &Store<'_>, fid: Fid, before: &Before, changes: &Changes) -> FsckResult<Self> {
         let row = before.row.as_ref().and_then(|value| ObjectRow::decode(value).ok());
         let mut object = Self {
@@ -123,8 +124,9 @@ impl Object {
         Ok(object)
     }
 
-    /// What does not lie where the checkpoint says: what is found elsewhere, or whole where a damaged header does not tell. If it
-    /// was dead when its slab was used again, something later replaces or removes it; else the rest is lost.
+    /// Places an extent that is not where the checkpoint says: from its copies elsewhere, or from its old location if
+    /// the slab's header is damaged and the bytes match. If the extent was dead when its slab was reused, a later
+    /// change replaces or removes it; otherwise what is not found is lost.
     async fn lay_moved(&mut self, store: &Store<'_>, extent: &Extent, changes: &Changes) -> FsckResult<()> {
         let range = extent.offset..extent.end();
         Extent::lost(self.fid, range.clone()).for_each(|lost| self.lay(lost, State::Lost));
@@ -140,7 +142,8 @@ impl Object {
         Ok(())
     }
 
-    /// Applies all changes of one version; returns the bytes that were found. Of a fragment that lies in two places one may be bad.
+    /// Applies all changes of one version and returns the number of bytes found. If a fragment exists twice, one of
+    /// them may be bad.
     pub(super) async fn apply(
         &mut self,
         store: &Store<'_>,
@@ -182,7 +185,7 @@ impl Object {
         self.lay(part, state);
     }
 
-    /// A write that may never have been whole: what was there before it stays, and where nothing was, reads fail.
+    /// Places a write that may never have completed: earlier bytes stay, and reads fail where there were none.
     fn write_beneath(&mut self, part: Extent) {
         let range = part.offset..part.end();
         let covered: Vec<Range<u64>> = self.within(&range).map(|laid| laid.offset..laid.end()).collect();
@@ -204,7 +207,7 @@ impl Object {
         }
     }
 
-    /// Lays an extent over what is there.
+    /// Places an extent over what is there.
     fn lay(&mut self, extent: Extent, state: State) {
         self.clear(&(extent.offset..extent.end()));
         self.laid.insert(extent.offset, Laid { extent, state });
@@ -230,7 +233,7 @@ impl Object {
         first.into_iter().chain(self.laid.range(range.clone())).map(|(_, laid)| &laid.extent)
     }
 
-    /// Ranges in this state, neighbours as one.
+    /// Ranges in this state; adjacent ones are merged.
     fn ranges(&self, state: impl Fn(State) -> bool) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for Laid { extent, .. } in self.laid.values().filter(|laid| state(laid.state)) {
@@ -242,10 +245,10 @@ impl Object {
         ranges
     }
 
-    /// What the MDT knows of the file against what was found.
+    /// Reconciles what was found with what the MDT knows of the file.
     fn settle(&mut self, inodes: &Inodes, outcome: &mut Outcome) {
         let (fid, known, dense) = (self.fid, inodes.object_bytes(self.fid), inodes.dense_bytes(self.fid));
-        // Nothing is missing of a file that is gone, nor beyond the end of one that nobody could write to.
+        // Nothing is missing of a file that is gone, nor behind the end of a file that no session could write to.
         let needed = match inodes.of(fid) {
             None if inodes.are_known() => 0,
             Some(file) if !inodes.is_written(file) => known.unwrap_or(u64::MAX),
@@ -260,7 +263,7 @@ impl Object {
             Extent::lost(fid, hole).for_each(|lost| self.lay(lost, State::Lost));
         }
         let doubts = &mut outcome.doubts;
-        // An object ends where somebody knows that it does, not with a write that may never have been whole.
+        // The object ends where its row or the MDT says, not with a write that may never have completed.
         let reach = self.bytes.max(known.unwrap_or(0));
         for range in self.ranges(|state| state == State::Doubtful).iter().filter(|range| range.end > reach) {
             let beyond = range.start.max(reach)..range.end;
@@ -277,7 +280,7 @@ impl Object {
         doubts.extend(lost.into_iter().map(|range| Doubt::Lost(fid, range)));
     }
 
-    /// Notes the rows that differ from those of the checkpoint.
+    /// Records the rows that differ from those of the checkpoint.
     pub(super) fn finish(mut self, before: &Before, inodes: &Inodes, ost: u32, outcome: &mut Outcome) {
         self.settle(inodes, outcome);
         let now: BTreeMap<Vec<u8>, Vec<u8>> =
@@ -316,7 +319,7 @@ impl Object {
                 (epoch, file_bytes) = (arrived, 0);
             }
             if known.home == ost {
-                // A file is as long as the MDT knows, and as its bytes here.
+                // The file's size is the larger of what the MDT knows and of its bytes here.
                 let told = if epoch == known.truncate_epoch { known.size } else { 0 };
                 file_bytes = file_bytes.max(told).max(bytes);
                 if known.striped && inodes.is_open(known) {
@@ -332,7 +335,7 @@ fn extent_key(fid: Fid, offset: u64) -> Vec<u8> {
     [&[extent::SPACE][..], &fid.to_key(), &offset.to_be_bytes()].concat()
 }
 
-/// What of `range` none of `taken`, which are in order, covers.
+/// The parts of `range` that no range in `taken` covers; `taken` is in order.
 fn without(range: &Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>> {
     let (mut at, mut left) = (range.start, Vec::new());
     for taken in taken.iter().filter(|taken| taken.start < range.end && taken.end > range.start) {

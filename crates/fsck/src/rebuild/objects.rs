@@ -1,4 +1,4 @@
-//! The rows of an OST's objects, as of the checkpoint and with what has happened since.
+//! The rows of an OST's objects: those of the checkpoint, with later changes applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,22 +35,22 @@ pub(super) struct Outcome {
     pub(super) rows: Overlay,
     pub(super) doubts: Vec<Doubt>,
     pub(super) objects: u64,
-    /// Objects that lack bytes which the MDT knows of.
+    /// Number of objects that lack bytes which the MDT knows of.
     pub(super) lacking: u64,
-    /// Bytes written since the checkpoint that are found again.
+    /// Bytes written since the checkpoint that were found.
     pub(super) found_bytes: u64,
 }
 
-/// An object's rows as of the checkpoint.
+/// An object's rows at the checkpoint.
 #[derive(Default)]
 pub(super) struct Before {
     pub(super) row: Option<Bytes>,
     pub(super) extents: BTreeMap<u64, Extent>,
-    /// Where those begin whose bytes lie elsewhere now, or nowhere.
+    /// Offsets of the extents whose bytes are elsewhere now, or nowhere.
     pub(super) moved: BTreeSet<u64>,
 }
 
-/// The rows of all objects that are not as the checkpoint has them, or not as their files need them.
+/// The rows of all objects that differ from the checkpoint, or that their files need changed.
 pub(super) async fn rows(store: &Store<'_>, base: &Base, changes: &Changes, inodes: &Inodes) -> FsckResult<Outcome> {
     let ost = store.identity.target.index;
     let mut affected: BTreeSet<Fid> = changes.by_object.keys().copied().collect();
@@ -70,14 +70,14 @@ pub(super) async fn rows(store: &Store<'_>, base: &Base, changes: &Changes, inod
         object.finish(&before, inodes, ost, &mut outcome);
     }
     if outcome.lacking > 0 {
-        // Of what somebody was writing the MDT does not know how much there was.
+        // The MDT does not know how many bytes a file has that a session could write to.
         let open: Vec<Doubt> = inodes.open_for_writing().map(Doubt::Size).collect();
         outcome.doubts.extend(open);
     }
     Ok(outcome)
 }
 
-/// Objects of which the checkpoint lacks bytes that their files have.
+/// Objects that lack bytes at the checkpoint which their files have.
 async fn incomplete(store: &Store<'_>, base: &Base, inodes: &Inodes) -> FsckResult<BTreeSet<Fid>> {
     let mut missing: BTreeMap<Fid, u64> = inodes.dense().collect();
     let overlay = Overlay::new();
@@ -94,7 +94,7 @@ async fn incomplete(store: &Store<'_>, base: &Base, inodes: &Inodes) -> FsckResu
     Ok(missing.into_iter().filter(|(_, left)| *left > 0).map(|(fid, _)| fid).collect())
 }
 
-/// What the checkpoint says of these objects, and of those whose truncate it does not know.
+/// The checkpoint's rows of these objects, and of those with a truncate that the checkpoint does not know.
 async fn before(
     store: &Store<'_>,
     base: &Base,
@@ -124,11 +124,11 @@ async fn before(
             }
         }
     }
-    // Extents come before objects: of an object whose row alone is stale none were kept.
+    // Extents come before objects, so for an object whose row alone is stale no extents were collected.
     Ok(found)
 }
 
-/// A truncate or a size that the MDT knows of has not reached the row.
+/// True if the row lacks a truncate or a size that the MDT knows of.
 fn is_behind(value: &[u8], fid: Fid, inodes: &Inodes, ost: u32) -> bool {
     let (Ok(row), Some(known)) = (ObjectRow::decode(value), inodes.of(fid)) else { return false };
     let epoch = inodes.epoch(known).unwrap_or(row.truncate_epoch);

@@ -1,4 +1,4 @@
-//! What files are called, as far as an MDT knows: for people who read the list of what may be missing.
+//! Paths of files according to an MDT, for users who read the list of what may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use crate::{
 
 use super::inodes::Mdt;
 
-/// Directories on the way to a file, at most.
+/// Most directories on the path to a file.
 const DEPTH: usize = 1024;
 
-/// A name and the directory it is in.
+/// By fid: its parent directory and its name.
 type Named = BTreeMap<Fid, (Fid, Bytes)>;
 
-/// A path of each of `files`, where one leads to it: of several names the first that is met.
+/// A path for each of `files`, if one leads to it. If a file has several names, the first one found.
 pub(super) async fn find(mdt: &Mdt, files: &BTreeSet<Fid>) -> FsckResult<BTreeMap<Fid, String>> {
     let mut named = Named::new();
     if !files.is_empty() {

@@ -4,7 +4,7 @@ use forebay_proto::{Component, DecodeError, FOR_EVER, Layout, Reader, limits};
 
 use crate::format::varint;
 
-/// A file's layout. The first component has an OST, the home.
+/// Decodes a file's layout. The first component has an OST, the home.
 pub fn decode(r: &mut Reader<'_>) -> Result<Layout, DecodeError> {
     let generation = varint::get_u32(r)?;
     let stripe_units = varint::get_u32(r)?;
@@ -52,7 +52,7 @@ fn bytes_of(units: u32) -> Result<u32, DecodeError> {
     bytes.ok_or(DecodeError::new("its stripe size is impossible"))
 }
 
-/// A directory's default layout.
+/// Decodes a directory's default layout.
 pub fn decode_default(r: &mut Reader<'_>) -> Result<(), DecodeError> {
     for _ in 0..2 {
         varint::get_u32(r)?;
@@ -72,14 +72,14 @@ pub fn decode_default(r: &mut Reader<'_>) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// First OST and pool.
+/// Skips the wanted first OST and pool.
 fn wish(r: &mut Reader<'_>) -> Result<(), DecodeError> {
     varint::get_u32(r)?;
     let length = varint::get(r)?;
     check_pool(r.take(usize::try_from(length).unwrap_or(usize::MAX))?)
 }
 
-/// The name of a pool.
+/// Checks the name of a pool.
 pub fn check_pool(name: &[u8]) -> Result<(), DecodeError> {
     std::str::from_utf8(name).map(drop).map_err(|_| DecodeError::new("its pool's name is not UTF-8"))
 }
@@ -92,7 +92,7 @@ fn numbers(r: &mut Reader<'_>) -> Result<Vec<u32>, DecodeError> {
     (0..count).map(|_| varint::get_u32(r)).collect()
 }
 
-/// A list of numbers that nobody here needs.
+/// Skips a list of numbers.
 pub fn skip_numbers(r: &mut Reader<'_>) -> Result<(), DecodeError> {
     for _ in 0..varint::get(r)? {
         varint::get_u32(r)?;
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Of docs/format-mdt.md.
+    /// The examples in docs/format-mdt.md.
     #[test]
     fn the_golden_layouts_are_read() {
         assert_eq!(decode(&mut Reader::new(&[1, 16, 1, 2])), Ok(Layout::plain(1, 1 << 20, vec![2])));

@@ -30,9 +30,9 @@ mod field {
     pub const BTIME: u16 = 64;
     pub const TRUNCATE_EPOCH: u16 = 128;
     pub const ATTR_EPOCH: u16 = 256;
-    /// Of a directory.
+    /// In the row of a directory.
     pub const DEFAULT_LAYOUT: u16 = 512;
-    /// Of a regular file.
+    /// In the row of a regular file.
     pub const INLINE: u16 = 512;
     pub const WRITTEN: u16 = 1024;
     pub const XATTRS: u16 = 4096;
@@ -41,52 +41,52 @@ mod field {
     pub const CHOICES: u16 = 32768;
 }
 
-/// Flag of a handle: its file may be written through it.
+/// Flag of a handle: the file may be written through it.
 pub const HANDLE_WRITES: u8 = 2;
-/// In the two low bits of its choices' byte: it has no commit level.
+/// Value of the two low bits of the choices byte: no commit level.
 const NO_LEVEL: u8 = 3;
-/// Above them: one more than the KiB of its inline bound.
+/// Largest value of the bits above: one more than the inline bound in KiB.
 const HIGHEST_BOUND: u8 = 1 + (INLINE_BYTES >> 10) as u8;
 
-/// What fsck needs of an inode.
+/// The fields of an inode that fsck needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Type and permissions.
     pub mode: u32,
-    /// Names.
+    /// Link count.
     pub nlink: u32,
-    /// Bytes.
+    /// Size.
     pub size: u64,
     /// Raised by each truncate.
     pub truncate_epoch: u64,
-    /// Last change.
+    /// Transno of the last change.
     pub transno: Transno,
-    /// It may have objects.
+    /// True if it may have objects.
     pub written: bool,
-    /// It has extended attributes.
+    /// True if it has extended attributes.
     pub xattrs: bool,
-    /// It may have holes.
+    /// True if it may have holes.
     pub sparse: bool,
-    /// Its bytes lie in a row of their own.
+    /// True if its bytes are in a row of the MDT.
     pub inline: bool,
-    /// What depends on its type.
+    /// The part that depends on its type.
     pub body: Body,
-    /// Where in the value the number of names of a directory stands, and how long it is; for repair.
+    /// The range of a directory's entry count in the value; for repair.
     pub entries_at: std::ops::Range<usize>,
 }
 
-/// What depends on an inode's type.
+/// The part of an inode that depends on its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A file, with its layout.
     File(Layout),
     /// A directory.
     Directory {
-        /// Where it lies.
+        /// The parent directory.
         parent: Fid,
-        /// Key of the hash of its names.
+        /// Hash key of its names.
         seed: u64,
-        /// Names in it.
+        /// Entry count.
         entries: u64,
     },
     /// Anything else.
@@ -94,13 +94,13 @@ pub enum Body {
 }
 
 impl Inode {
-    /// Reads a row's value.
+    /// Decodes a row's value.
     pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(value);
         if r.u8()? != VERSION {
             return Err(DecodeError::new("its version is not known here"));
         }
-        // All sixteen are in use.
+        // All sixteen bits are in use.
         let fields = r.u16()?;
         let has = |bit: u16| fields & bit != 0;
         let mode = u32::from(r.u16()?);
@@ -135,12 +135,12 @@ impl Inode {
         Ok(Self { mode, nlink, size, truncate_epoch, transno, written, xattrs, sparse, inline, body, entries_at })
     }
 
-    /// Its type.
+    /// The file type.
     pub fn file_type(&self) -> u32 {
         self.mode & TYPE_MASK
     }
 
-    /// The row's value with another number of names; for repair.
+    /// The row's value with another link count; for repair.
     pub fn with_nlink(value: &[u8], nlink: u32) -> Result<Vec<u8>, DecodeError> {
         let inode = Self::decode(value)?;
         let fields = u16::from_le_bytes([value[1], value[2]]);
@@ -161,7 +161,7 @@ impl Inode {
         Ok(out)
     }
 
-    /// The row's value of a directory with another number of names in it; for repair.
+    /// The value of a directory's row with another entry count; for repair.
     pub fn with_entries(value: &[u8], entries: u64) -> Result<Vec<u8>, DecodeError> {
         let inode = Self::decode(value)?;
         let mut out = value[..inode.entries_at.start].to_vec();
@@ -173,12 +173,12 @@ impl Inode {
     }
 }
 
-/// A commit level, an inline bound, or both.
+/// True for a valid choices byte: a commit level, an inline bound, or both.
 fn are_choices(byte: u8) -> bool {
     byte != NO_LEVEL && byte >> 2 <= HIGHEST_BOUND
 }
 
-/// The value from the number of names on.
+/// The value from the link count on.
 fn nlink_rest(value: &[u8]) -> Result<&[u8], DecodeError> {
     let mut r = Reader::new(value);
     r.take(13)?;
@@ -217,9 +217,9 @@ fn decode_body(
 /// A row of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dirent {
-    /// What the name points to; none: the row keeps the place of collision number 0.
+    /// What the name refers to. `None`: the row only reserves collision number 0.
     pub entry: Option<Entry>,
-    /// At collision number 0: the highest number in use under this hash.
+    /// At collision number 0: the highest number in use for this hash.
     pub highest: u64,
 }
 
@@ -228,14 +228,14 @@ pub struct Dirent {
 pub struct Entry {
     /// The inode.
     pub fid: Fid,
-    /// Its type bits.
+    /// Its file type bits.
     pub file_type: u32,
     /// The name.
     pub name: Bytes,
 }
 
 impl Dirent {
-    /// Reads a row's value.
+    /// Decodes a row's value.
     pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(value);
         if r.u8()? != VERSION {
@@ -255,7 +255,7 @@ impl Dirent {
     }
 }
 
-/// Cookie of the collision number 0 of `name` in a directory whose hash key is `seed`.
+/// Cookie of collision number 0 of `name` in a directory with the hash key `seed`.
 pub fn first_cookie(seed: u64, name: &[u8]) -> u64 {
     (siphash13(seed, u64::from_le_bytes(*b"fbdirent"), name) >> 16).max(1) << 15
 }
@@ -265,7 +265,7 @@ pub fn seed_of(secret: u64, fid: Fid) -> u64 {
     siphash13(secret, u64::from_le_bytes(*b"fbdirkey"), &fid.to_key())
 }
 
-/// True if a directory may hold this name.
+/// True if a directory may contain this name.
 pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty()
         && name.len() <= proto_limits::NAME_BYTES
@@ -274,7 +274,7 @@ pub fn is_name(name: &[u8]) -> bool {
         && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
-/// Parent and cookie of a name's key.
+/// Parent and cookie in a name's key.
 pub fn dirent_key(key: &[u8]) -> Option<(Fid, u64)> {
     if key.len() != 25 {
         return None;
@@ -282,7 +282,7 @@ pub fn dirent_key(key: &[u8]) -> Option<(Fid, u64)> {
     Some((Fid::from_key(&key[1..17])?, u64::from_be_bytes(key[17..].try_into().ok()?)))
 }
 
-/// Fid, session and number of a handle's key.
+/// Fid, session and number in a handle's key.
 pub fn handle_key(key: &[u8]) -> Option<(Fid, u64, u64)> {
     if key.len() != 33 {
         return None;
@@ -291,7 +291,7 @@ pub fn handle_key(key: &[u8]) -> Option<(Fid, u64, u64)> {
     Some((Fid::from_key(&key[1..17])?, number(17)?, number(25)?))
 }
 
-/// OST and fid of a destroy's key.
+/// OST and fid in a destroy's key.
 pub fn destroy_key(key: &[u8]) -> Option<(u32, Fid)> {
     if key.len() != 21 {
         return None;
@@ -299,12 +299,12 @@ pub fn destroy_key(key: &[u8]) -> Option<(u32, Fid)> {
     Some((u32::from_be_bytes(key[1..5].try_into().ok()?), Fid::from_key(&key[5..])?))
 }
 
-/// A number in a key of nine bytes: a lease's sequence, a placement's transno.
+/// The number in a key of nine bytes: a lease's sequence, or a placement's transno.
 pub fn number_key(key: &[u8]) -> Option<u64> {
     if key.len() == 9 { key[1..].try_into().ok().map(u64::from_be_bytes) } else { None }
 }
 
-/// A truncate or a change of layout under way: its epoch.
+/// Decodes a truncate or a change of layout in progress: its epoch.
 pub fn decode_truncate(value: &[u8]) -> Result<u64, DecodeError> {
     let mut r = version_2(value)?;
     let (epoch, _attr_epoch) = (varint::get(&mut r)?, varint::get(&mut r)?);
@@ -320,12 +320,12 @@ pub fn decode_truncate(value: &[u8]) -> Result<u64, DecodeError> {
     Ok(epoch)
 }
 
-/// Whose objects of a fid are.
+/// Decodes the owner of a fid's objects.
 pub fn decode_objects(value: &[u8]) -> Result<Fid, DecodeError> {
     varint::get_fid(&mut versioned(value)?)
 }
 
-/// Bytes of a small file: how many.
+/// Decodes an inline row: the number of its bytes.
 pub fn decode_inline(value: &[u8]) -> Result<u64, DecodeError> {
     match versioned(value)?.remaining() {
         0 => Err(DecodeError::new("bytes of a file that has none")),
@@ -334,29 +334,29 @@ pub fn decode_inline(value: &[u8]) -> Result<u64, DecodeError> {
     }
 }
 
-/// A counter.
+/// Decodes a counter.
 pub fn decode_counter(value: &[u8]) -> Result<u64, DecodeError> {
     varint::get(&mut versioned(value)?)
 }
 
-/// A counter's value; for repair.
+/// Encodes a counter's value; for repair.
 pub fn encode_counter(count: u64) -> Vec<u8> {
     let mut out = vec![VERSION];
     varint::put(&mut out, count);
     out
 }
 
-/// The superblock: the MDT's secret.
+/// Decodes the superblock: the MDT's secret.
 pub fn decode_superblock(value: &[u8]) -> Result<u64, DecodeError> {
     versioned(value)?.u64()
 }
 
-/// A lease: whose.
+/// Decodes a lease: its owner.
 pub fn decode_lease(value: &[u8]) -> Result<[u8; 16], DecodeError> {
     versioned(value)?.array()
 }
 
-/// An orphan: whether it may be given a name.
+/// Decodes an orphan: whether it may get a name.
 pub fn decode_orphan(value: &[u8]) -> Result<bool, DecodeError> {
     match versioned(value)?.u8()? {
         flags @ 0..=1 => Ok(flags == 1),
@@ -364,17 +364,17 @@ pub fn decode_orphan(value: &[u8]) -> Result<bool, DecodeError> {
     }
 }
 
-/// A destroy: nothing but the version.
+/// Decodes a destroy, which has only a version.
 pub fn decode_mark(value: &[u8]) -> Result<(), DecodeError> {
     versioned(value).map(drop)
 }
 
-/// A handle: its flags.
+/// Decodes a handle: its flags.
 pub fn decode_handle(value: &[u8]) -> Result<u8, DecodeError> {
     versioned(value)?.u8()
 }
 
-/// A placement table: index and weight of each OST; behind them are pools.
+/// Decodes a placement table: index and weight of each OST. Pools follow.
 pub fn decode_placement(value: &[u8]) -> Result<Vec<(u32, u8)>, DecodeError> {
     let mut r = version_2(value)?;
     let count = varint::get(&mut r)?;
@@ -390,7 +390,7 @@ pub fn decode_placement(value: &[u8]) -> Result<Vec<(u32, u8)>, DecodeError> {
     Ok(weights)
 }
 
-/// Extended attributes: the names, each with the length of its value.
+/// Decodes extended attributes: the names, each with the length of its value.
 pub fn decode_xattrs(value: &[u8]) -> Result<Vec<(Vec<u8>, usize)>, DecodeError> {
     let mut r = versioned(value)?;
     let mut names: Vec<(Vec<u8>, usize)> = Vec::new();

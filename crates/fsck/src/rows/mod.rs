@@ -1,4 +1,4 @@
-//! Decoders of rows: what the table's keys and values mean (docs/format.md, docs/format-mdt.md).
+//! Decoders of rows: the meaning of the table's keys and values (docs/format.md, docs/format-mdt.md).
 //!
 //! Invariant: as in [`crate::format`]: pure, bounds-checked, never a panic.
 
@@ -8,9 +8,9 @@ pub mod ost;
 pub mod siphash;
 pub mod target;
 
-/// First bytes of keys.
+/// The first byte of a key tells the kind of the row.
 pub mod space {
-    /// Slabs that a write failed in.
+    /// Slabs in which a write failed.
     pub const BAD_SLAB: u8 = 0x02;
     /// Sessions.
     pub const SESSION: u8 = 0x10;
@@ -32,23 +32,23 @@ pub mod space {
     pub const HANDLE: u8 = 0x25;
     /// Leased sequences.
     pub const LEASE: u8 = 0x26;
-    /// Objects to be destroyed.
+    /// Objects to destroy.
     pub const DESTROY: u8 = 0x27;
-    /// Truncates under way.
+    /// Truncates in progress.
     pub const TRUNCATE: u8 = 0x28;
     /// Counters.
     pub const COUNTER: u8 = 0x29;
     /// Placement tables.
     pub const PLACEMENT: u8 = 0x2a;
-    /// Whose objects of a fid are.
+    /// Owners of a fid's objects.
     pub const OBJECTS: u8 = 0x2b;
-    /// Bytes of small files.
+    /// Inline bytes.
     pub const INLINE: u8 = 0x2c;
     /// Objects of an OST.
     pub const OBJECT: u8 = 0x80;
 }
 
-/// The fid behind a key's first byte, if the key is exactly that long.
+/// The fid behind a key's first byte, if the key has exactly that length.
 pub fn fid_key(key: &[u8]) -> Option<forebay_proto::Fid> {
     if key.len() == 17 { forebay_proto::Fid::from_key(&key[1..]) } else { None }
 }

@@ -11,20 +11,20 @@ const VERSION: u8 = 2;
 pub struct ObjectRow {
     /// End of its last byte.
     pub object_bytes: u64,
-    /// The file's size, where it is kept.
+    /// The file's size, if it is kept here.
     pub file_bytes: u64,
     /// Raised by each truncate.
     pub truncate_epoch: u64,
-    /// Last change.
+    /// Transno of the last change.
     pub transno: Transno,
-    /// Bytes that room is set aside for.
+    /// Number of reserved bytes.
     pub aside_bytes: u64,
-    /// Ranges in which they lie.
+    /// Ranges that contain them.
     pub aside: Vec<Range<u64>>,
 }
 
 impl ObjectRow {
-    /// Reads a row's value.
+    /// Decodes a row's value.
     pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(value);
         if r.u8()? != VERSION {
@@ -48,8 +48,8 @@ impl ObjectRow {
 }
 
 impl ObjectRow {
-    /// The value with other object bytes, file bytes and truncate epoch, and the transno of the last change; the rest as it
-    /// was, or zeros. For repair.
+    /// The value with other object bytes, file bytes and truncate epoch, and the transno of the last change. Everything
+    /// else stays as it was, or is zero. For repair.
     pub fn rebuilt(before: Option<&[u8]>, sizes: [u64; 3], transno: Transno) -> Vec<u8> {
         let mut value = before.map_or_else(|| [&[VERSION][..], &[0; 57]].concat(), <[u8]>::to_vec);
         for (at, word) in [1, 9, 17].into_iter().zip(sizes).chain([(49, transno.0)]) {

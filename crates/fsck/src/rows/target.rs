@@ -11,14 +11,14 @@ pub enum TargetRow {
     Session {
         /// Its number.
         session: SessionId,
-        /// Whose.
+        /// The client's id.
         client: ClientId,
         /// The target's generation when it began.
         generation: u32,
     },
     /// The last reply of a slot.
     Reply {
-        /// Whose.
+        /// The session.
         session: SessionId,
         /// The slot.
         slot: u16,
@@ -27,7 +27,7 @@ pub enum TargetRow {
     },
     /// A fenced client.
     Fence {
-        /// Who.
+        /// The client's id.
         client: ClientId,
         /// The fence's transno.
         transno: Transno,
@@ -35,7 +35,7 @@ pub enum TargetRow {
 }
 
 impl TargetRow {
-    /// Reads a row whose key begins with 0x10, 0x11 or 0x12.
+    /// Decodes a row whose key begins with 0x10, 0x11 or 0x12.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Self, DecodeError> {
         let mut key = Reader::new(key);
         let mut value = Reader::new(value);

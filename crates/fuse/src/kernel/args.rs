@@ -1,12 +1,12 @@
-//! The arguments of a request, in the order in which the kernel wrote them.
+//! Decodes the arguments of a request, in the order in which the kernel wrote them.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
-/// A request that is not what its operation says.
+/// A request whose arguments do not fit its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Reads arguments; they are in the byte order of the machine.
+/// Reads arguments in the machine's byte order.
 pub(super) struct Args<'a>(pub &'a [u8]);
 
 impl<'a> Args<'a> {

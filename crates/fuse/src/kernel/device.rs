@@ -1,4 +1,4 @@
-//! What was asked and not answered so far; reads requests from `/dev/fuse`, on the shard.
+//! Requests in flight between the kernel and the mount; reads requests from `/dev/fuse`, on the shard.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,25 +21,25 @@ use super::{
 };
 use crate::{limits, signals};
 
-/// The mount's descriptor, and what is to be answered over it.
+/// The mount's descriptor, and the requests that need a reply over it.
 pub(crate) struct Device {
     pub(super) env: Env,
     descriptor: Rc<Descriptor>,
-    /// The other way by which requests come, where there is one.
+    /// The ring through which requests also arrive, if there is one.
     pub(super) ring: Option<Rc<FuseRing>>,
     pub(super) known: Rc<Known>,
-    /// Requests without an answer so far.
+    /// Requests that have no reply yet.
     open: RefCell<BTreeMap<u64, Asked>>,
-    /// Those of them whose threads have a signal to see to.
+    /// Open requests whose threads have a pending signal.
     interrupted: RefCell<BTreeSet<u64>>,
-    /// Those of them that are bounded.
+    /// Number of open requests that count towards [`limits::OPEN_REQUESTS`].
     bounded: Cell<usize>,
     answered: Notify,
-    /// Nobody serves requests any more, though the kernel still sends some.
+    /// Requests are no longer served, though the kernel still sends some.
     is_over: Cell<bool>,
 }
 
-/// A request without an answer.
+/// A request without a reply.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     way: Way,
@@ -47,26 +47,27 @@ struct Asked {
     since: Time,
 }
 
-/// By which a request came, and its answer goes.
+/// How a request arrived, and how its reply is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// `/dev/fuse`.
     Device,
-    /// The ring, in this entry.
+    /// The ring, at this entry.
     Ring(usize),
 }
 
-/// Who waits for an answer.
+/// The thread that waits for a reply, if any.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Waiter {
-    /// This thread (0: none that can be seen), which need not wait once it is killed.
+    /// This thread (0: it cannot be seen from here). It stops waiting if it is killed.
     Thread(u32),
-    /// This thread, which only looks: also one that is asked to end need not wait for long.
+    /// This thread, whose request changes nothing. It stops waiting also soon after a signal that asks it to end.
     Onlooker(u32),
-    /// No program: close(2) has returned.
+    /// No thread: close(2) has returned.
     Nobody,
-    /// Who wants a lock. It looks for signals itself: a lock that came later would be nobody's. It may wait for another
-    /// program's unlock, so it does not count when requests are too many for that one to be read.
+    /// A thread that wants a lock. The lock request checks for signals itself: a lock granted later would have no
+    /// owner. It may wait for another program's unlock. So it does not count towards the bound on open requests, and
+    /// the unlock can still be read.
     Locker,
 }
 
@@ -77,7 +78,7 @@ impl Device {
         Rc::new(Self { env: env.clone(), descriptor, ring, known, open, interrupted, bounded, answered, is_over })
     }
 
-    /// Programs that still use the mount are told ENOTCONN from now on, as when the kernel has given it up.
+    /// From now on programs that still use the mount get ENOTCONN, as when the kernel has aborted the mount.
     pub fn end(&self) {
         self.is_over.set(true);
     }
@@ -86,14 +87,14 @@ impl Device {
         self.is_over.get()
     }
 
-    /// Request `unique` has been read.
+    /// Registers request `unique`, which has been read.
     pub(super) fn begin(&self, unique: u64, way: Way, waiter: Waiter) {
         self.bounded.set(self.bounded.get() + waiter.counts());
         self.open.borrow_mut().insert(unique, Asked { way, waiter, since: self.env.now() });
     }
 
-    /// Answers request `unique`. False if nobody waits for the answer any more: the request was given up, or the mount is gone.
-    /// `slices`: the header and what follows it.
+    /// Replies to request `unique`. False if nobody waits for the reply any more: the request was abandoned, or the
+    /// mount is gone. `slices`: the header and what follows it.
     pub(super) fn answer(&self, unique: u64, slices: &[IoSlice<'_>]) -> bool {
         let Some(asked) = self.open.borrow_mut().remove(&unique) else { return false };
         self.interrupted.borrow_mut().remove(&unique);
@@ -105,12 +106,12 @@ impl Device {
         }
     }
 
-    /// The thread that waits for request `unique` has a signal.
+    /// The thread that waits for request `unique` has a pending signal.
     pub(super) fn is_interrupted(&self, unique: u64) -> bool {
         self.interrupted.borrow().contains(&unique)
     }
 
-    /// Requests of programs that have waited for `long` (those for locks apart), and how long the one that was first has.
+    /// How many requests of programs have waited for `long`, and the longest wait. Lock requests are not counted.
     pub fn waiting(&self, long: Duration) -> Option<(usize, Duration)> {
         let now = self.env.now();
         let open = self.open.borrow();
@@ -121,9 +122,9 @@ impl Device {
         (count > 0).then_some((count, longest))
     }
 
-    /// The thread that waits for request `unique` has a signal. While servers answer, requests are not interrupted, as on a
-    /// local file system; but a thread that is killed need not wait for one that is away, nor one that only looks and is
-    /// asked to end. What it asked for may still be done.
+    /// Called when the thread that waits for request `unique` has a pending signal. While servers reply, requests are
+    /// not interrupted, as on a local file system. If a server is unreachable, a killed thread stops waiting. A thread
+    /// whose request changes nothing also stops when a signal asks it to end. The request may still be executed.
     pub(super) fn interrupted(self: &Rc<Self>, unique: u64) {
         let Some(&asked) = self.open.borrow().get(&unique) else { return };
         if !self.interrupted.borrow_mut().insert(unique) {
@@ -148,7 +149,8 @@ impl Device {
         self.bounded.get() < limits::OPEN_REQUESTS
     }
 
-    /// False: the mount is gone. Meanwhile nothing is read, no signal either: those who wait are looked at.
+    /// Waits until another request may be read. False: the mount is gone. Meanwhile nothing is read, not even signals,
+    /// so the waiting threads are checked for signals.
     async fn room_for_one_more(self: &Rc<Self>) -> bool {
         while !self.has_room_for_one_more() {
             if self.env.timeout(limits::INTERRUPT_AFTER, self.answered.notified()).await.is_err() {
@@ -161,8 +163,8 @@ impl Device {
         true
     }
 
-    /// The kernel does not tell of a signal that came while it handed a request to the ring: of those that have waited for
-    /// long it is asked.
+    /// The kernel does not report a signal that arrived while it handed a request to the ring. So requests that have
+    /// waited for long are checked here.
     pub(super) fn look_for_signals_by_ring(self: &Rc<Self>) {
         self.look_for_signals(|way| way != Way::Device);
     }
@@ -187,7 +189,8 @@ impl Device {
 
 impl Asked {
     fn may_go(self, now: Time) -> bool {
-        // What it asked for may still be done, a name made: as long as servers answer, who waits for its end finds it done.
+        // The request may still be executed, and for example create a name. So while servers reply, the thread waits
+        // for the result and finds it done.
         if now.since(self.since) < limits::INTERRUPT_AFTER {
             return false;
         }
@@ -204,13 +207,13 @@ impl Waiter {
         usize::from(!matches!(self, Self::Locker))
     }
 
-    /// A program hangs if it is not answered.
+    /// Whether a program hangs until this request has a reply.
     fn is_seen(&self) -> bool {
         matches!(self, Self::Thread(_) | Self::Onlooker(_))
     }
 }
 
-/// Serves requests until the mount is taken away.
+/// Serves requests until the file system is unmounted.
 pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem + 'static) -> io::Result<()> {
     let filesystem = Rc::new(filesystem);
     let ring = device.ring.clone().map(|ring| ring::begin(&device, ring, &filesystem));
@@ -218,10 +221,10 @@ pub(crate) async fn serve(device: Rc<Device>, filesystem: impl Filesystem + 'sta
     let served = forebay_env::sync::select! {
         biased;
         served = serve_device(&device, &*filesystem) => served,
-        // Without it nobody would be answered any more.
+        // Without the ring's task no request would get a reply.
         failed = &mut ring => Err(failed.unwrap_or_else(|| io::Error::other("the task of the ring ended without a word"))),
     };
-    // What came by the ring goes with it.
+    // Requests that arrived by the ring end with it.
     ring.abort();
     served
 }
@@ -237,7 +240,7 @@ async fn serve_device(device: &Rc<Device>, filesystem: &impl Filesystem) -> io::
         let read = device.descriptor.read(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(room)]).await;
         let n = match read {
             Ok(n) => n,
-            // Interrupted before it was read; or the mount is gone.
+            // The request was interrupted before it was read, or the mount is gone.
             Err(e) => match e.raw_os_error() {
                 Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => continue,
                 Some(libc::ENODEV) => return Ok(()),

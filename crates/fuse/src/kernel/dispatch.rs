@@ -1,4 +1,4 @@
-//! From a request's bytes to the call it means.
+//! Decodes a request and calls the operation that it names.
 #![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{
@@ -19,10 +19,10 @@ use super::{
 
 /// Bytes of every request's header.
 pub(super) const HEADER_BYTES: usize = 40;
-/// Bytes of a write before its data; of other requests this much comes apart from the rest.
+/// Bytes of a write before its data. Of other requests, this many bytes are read apart from the rest.
 pub(super) const WRITE_HEADER_BYTES: usize = HEADER_BYTES + 40;
 
-/// Numbers of operations, as in linux/fuse.h.
+/// Operation codes, as in linux/fuse.h.
 mod op {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
@@ -88,7 +88,7 @@ mod fattr {
     pub const CTIME: u32 = 1 << 10;
 }
 
-/// What every request begins with.
+/// The header of every request.
 pub(super) struct Header {
     pub bytes: usize,
     op: u32,
@@ -98,7 +98,7 @@ pub(super) struct Header {
     way: Way,
 }
 
-/// On whose behalf the kernel asks.
+/// The process on whose behalf the kernel sends the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     uid: u32,
@@ -153,7 +153,7 @@ impl Header {
         Reply::new(device, self.unique, self.way, waiter).into()
     }
 
-    /// Of a request whose arguments tell whether it `only_looks`.
+    /// The reply to a request whose arguments tell whether it `only_looks`.
     fn reply_to<R: From<Reply>>(&self, device: &Rc<Device>, only_looks: bool) -> R {
         let thread = self.request.pid;
         let waiter = if only_looks { Waiter::Onlooker(thread) } else { Waiter::Thread(thread) };
@@ -171,7 +171,8 @@ impl Header {
     }
 }
 
-/// A request that changes nothing, so that nothing is half done when it is given up. (An open that may cut is no such.)
+/// Whether a request leaves nothing half done when it is abandoned: it changes nothing, or only makes a file without a
+/// name. An open that may truncate is not such a request.
 fn only_looks(op: u32) -> bool {
     matches!(
         op,
@@ -191,17 +192,17 @@ fn only_looks(op: u32) -> bool {
     )
 }
 
-/// The same of an open: it may be done again.
+/// The same for an open: the program may repeat it.
 fn opens_only(flags: i32) -> bool {
     flags & (libc::O_TRUNC | libc::O_EXCL) == 0
 }
 
 macro_rules! filesystem {
     ($($name:ident($($arg:ident: $type:ty),*; $reply:ty);)*) => {
-        /// What serves the kernel's requests. What is not there answers ENOSYS.
+        /// Serves the kernel's requests. Operations without an implementation reply ENOSYS.
         #[allow(clippy::too_many_arguments, unused_variables)] // as the kernel's structures
         pub(crate) trait Filesystem {
-            /// The kernel speaks of an inode it was told of: it has it.
+            /// The kernel refers to an inode that an earlier reply named: so it has taken the inode up.
             fn knows(&self, ino: INodeNo) {}
 
             $(fn $name(&self, request: &Request, $($arg: $type,)* reply: $reply) {
@@ -267,7 +268,7 @@ filesystem! {
     );
 }
 
-/// A write, whose data lies where it may stay.
+/// A write, whose data already lies in memory that the client may keep.
 pub(super) fn write(device: &Rc<Device>, filesystem: &impl Filesystem, header: &Header, args: &[u8], data: Bytes) {
     if device.is_over() {
         return over(device, header);
@@ -379,7 +380,8 @@ fn call(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args: Ar
             let owner = LockOwner(args.u64()?);
             let flags = OpenFlags(args.i32()?);
             let owner = (read_flags & READ_LOCKOWNER != 0).then_some(owner);
-            // Without an owner it is for a page of a mapping: who touched it can be told of no error but by SIGBUS.
+            // A read without a lock owner fills a page of a mapping. The thread that touched the page can receive an
+            // error only as SIGBUS.
             let reply = header.reply_to(device, owner.is_some());
             fs.read(from, node, handle, offset, bytes, flags, owner, reply);
         }

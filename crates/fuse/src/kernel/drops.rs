@@ -1,9 +1,10 @@
-//! Threads that have the kernel drop pages of files, or know that a file is larger.
+//! Threads that make the kernel drop pages of files, or inform it that a file is larger.
 //!
-//! The kernel waits for each page: until a read of it is answered, and until what a mapping changed in it is written back. The shard
-//! answers both, so it cannot be the one that waits.
+//! For each page the kernel waits until a read of it has its reply, and until changes of mappings are written back. The
+//! shard replies to both, so the shard must not be the thread that waits.
 //!
-//! Invariant: at most [`limits::DROP_THREADS`] threads, none before the first page is to be dropped. They end with this.
+//! Invariant: at most [`limits::DROP_THREADS`] threads, and none before the first page is to be dropped. They end when
+//! [`Drops`] is dropped.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the notification blocks: it has threads
 
 use std::{
@@ -28,7 +29,7 @@ const STORE: i32 = 4;
 /// See the module.
 pub(crate) struct Drops {
     descriptor: Rc<Descriptor>,
-    /// None: the threads can have no descriptor.
+    /// The inner `None`: the descriptor could not be duplicated for threads.
     shared: OnceCell<Option<Arc<Shared>>>,
 }
 
@@ -46,7 +47,7 @@ struct State {
     is_over: bool,
 }
 
-/// Messages for the kernel, and who waits until it has done what they say.
+/// Messages for the kernel, and the sender that reports their completion.
 struct Job {
     messages: Vec<Vec<u8>>,
     done: oneshot::Sender<()>,
@@ -57,14 +58,17 @@ impl Drops {
         Self { descriptor, shared: OnceCell::new() }
     }
 
-    /// Has the kernel write back and drop its pages of `bytes`. Resolves when it has, or has no such inode, or the mount is gone.
+    /// Makes the kernel write back and drop its pages of `bytes`. Resolves when that is done, or when the kernel has no
+    /// such inode, or when the mount is gone.
     pub fn drop_pages(&self, ino: u64, bytes: &Range<u64>) -> oneshot::Receiver<()> {
         self.tell(vec![dropping(ino, bytes)])
     }
 
-    /// Has the kernel know that a file, of which it may `have_pages`, is not `before` but `end` bytes long.
+    /// Informs the kernel that a file has grown from `before` to `end` bytes. `have_pages`: the kernel may have pages
+    /// of it.
     pub fn grow(&self, ino: u64, before: u64, end: u64, have_pages: bool) -> oneshot::Receiver<()> {
-        // What a page shows behind the end of before is none of the file's bytes, nor is the one that makes it larger.
+        // What a page shows behind the previous end is not part of the file. Nor is the byte that makes the file
+        // larger.
         let drops = dropping(ino, &(before..u64::MAX));
         let first = have_pages.then(|| drops.clone());
         self.tell(first.into_iter().chain([growing(ino, end), drops]).collect())
@@ -105,7 +109,7 @@ impl Shared {
             let begun = thread::Builder::new().name("fuse-pages".into()).spawn(move || shared.run());
             state.threads += usize::from(begun.is_ok());
             if state.threads == 0 {
-                // Nobody would ever do it; who waits goes on.
+                // No thread would ever run the jobs, so their callers stop waiting.
                 state.jobs.clear();
             }
         }
@@ -124,7 +128,7 @@ impl Shared {
             state.idle -= 1;
             let Some(job) = state.jobs.pop_front() else { return };
             drop(state);
-            // An inode that is not there has no pages, nor has a mount that is gone.
+            // Errors mean that there are no pages: the inode or the mount is gone.
             for message in &job.messages {
                 let _ = (&self.descriptor).write(message);
             }
@@ -133,8 +137,8 @@ impl Shared {
     }
 }
 
-/// A zero stored as the last byte: `struct fuse_notify_store_out`, and the byte. The kernel makes the file larger by it; by none it does
-/// not. The page is to be dropped again.
+/// Stores a zero as the last byte: `struct fuse_notify_store_out`, and the byte. The kernel enlarges the file for it;
+/// it does not for a store of no bytes. The page has to be dropped afterwards.
 fn growing(ino: u64, end: u64) -> Vec<u8> {
     let mut message = header(STORE, OUT_BYTES + 1).to_vec();
     for word in [ino, end - 1, 1] {
@@ -146,7 +150,7 @@ fn growing(ino: u64, end: u64) -> Vec<u8> {
 
 /// `struct fuse_notify_inval_inode_out`.
 fn dropping(ino: u64, bytes: &Range<u64>) -> Vec<u8> {
-    // Up to the largest offset there is: length 0 says so.
+    // Length 0 means: up to the largest possible offset.
     let length = if bytes.end > i64::MAX as u64 { 0 } else { bytes.end - bytes.start };
     let mut message = header(INVAL_INODE, OUT_BYTES).to_vec();
     for word in [ino, bytes.start, length] {

@@ -1,22 +1,23 @@
-//! The inodes that the kernel has, or is about to take up: each answer that names one counts until the kernel forgets it.
+//! The inodes that the kernel has, or is about to take up. Each reply that names an inode counts until the kernel
+//! forgets it.
 //!
-//! A number and a count for each, where the kernel keeps a kilobyte.
+//! An entry is a number and a count; the kernel itself uses a kilobyte per inode.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
 use fuser::INodeNo;
 
-/// How often the kernel was told of each inode, and has not forgotten it.
+/// How many replies named each inode that the kernel has not forgotten.
 #[derive(Default)]
 pub(crate) struct Known(RefCell<BTreeMap<u64, u64>>);
 
 impl Known {
-    /// An answer names it, and is taken.
+    /// A reply named the inode, and the kernel took the reply.
     pub fn told(&self, ino: u64) {
         *self.0.borrow_mut().entry(ino).or_insert(0) += 1;
     }
 
-    /// The kernel forgets so many of the answers that named it.
+    /// The kernel forgets this many of the replies that named the inode.
     pub fn forgotten(&self, ino: u64, answers: u64) {
         let mut known = self.0.borrow_mut();
         let Some(left) = known.get_mut(&ino) else { return };
@@ -26,7 +27,7 @@ impl Known {
         }
     }
 
-    /// It may be there. The root always is, and is never named.
+    /// Whether the kernel may have the inode. It always has the root, which no reply names.
     pub fn has(&self, ino: u64) -> bool {
         ino == INodeNo::ROOT.0 || self.0.borrow().contains_key(&ino)
     }

@@ -1,14 +1,14 @@
-//! The kernel's protocol, spoken by the shard itself: no thread stands between the kernel and the client.
+//! The kernel's protocol, handled by the shard itself: no other thread stands between the kernel and the client.
 //!
-//! Requests come by a ring (FUSE over io_uring, `ring`) where the kernel has one for us, else by `/dev/fuse`, and some by
-//! that in any case. From `/dev/fuse` a request is read with one call: its fixed part to one place, what follows to memory of an [`forebay_env::Arena`],
-//! aligned to pages. So the bytes of a write are copied once, by the kernel, to where the client keeps them. A reply is
-//! one vectored write; the bytes of a read go from where they arrived.
+//! Requests arrive by a ring (FUSE over io_uring, `ring`) where the kernel offers one, else by `/dev/fuse`. Some always
+//! arrive by `/dev/fuse`. One call reads a request from `/dev/fuse`: its fixed part into one buffer, the rest into
+//! memory of an [`forebay_env::Arena`], aligned to pages. So the kernel copies the bytes of a write once, to where the
+//! client keeps them. A reply is one vectored write; the bytes of a read are sent from where they arrived.
 //!
-//! `fuser` mounts, negotiates (FUSE_INIT) and unmounts; its types are used for what they name.
+//! `fuser` mounts, negotiates (FUSE_INIT) and unmounts. Its types are used where they fit.
 //!
-//! Invariant: every request but FORGET and INTERRUPT is answered once: a dropped reply answers EIO.
-//! Invariant: no byte of a request is believed before its length was checked.
+//! Invariant: every request but FORGET and INTERRUPT gets one reply; a reply object that is dropped sends EIO.
+//! Invariant: the length of a request is checked before any of its bytes are used.
 
 mod args;
 mod device;

@@ -1,8 +1,9 @@
-//! What the kernel is told unasked: to forget attributes, and names. (To drop pages: `drops`.)
+//! Notifications that invalidate attributes and names in the kernel. (Pages: see `drops`.)
 //!
-//! Neither waits for a lock that a request which waits for us may hold, so they may be sent from anywhere. Forgetting one
-//! name would wait for its directory, in which the kernel may be waiting for our answer; so all names are forgotten at once
-//! (Linux 6.16), and where the kernel cannot do that it is told none for longer than the moment.
+//! Neither notification waits for a lock that a request in flight to this mount may hold, so they may be sent from
+//! anywhere. Invalidating one name would wait for the lock of its directory, and the kernel may hold that lock while it
+//! waits for our reply. So all names are invalidated at once (Linux 6.16). A kernel that cannot do that may cache no
+//! names.
 
 use std::{cell::Cell, io::IoSlice, rc::Rc};
 
@@ -15,7 +16,7 @@ pub(super) const INVAL_INODE: i32 = 2;
 const INC_EPOCH: i32 = 8;
 const HEADER_BYTES: usize = 16;
 
-/// Tells the kernel.
+/// Sends notifications to the kernel.
 pub(crate) struct Notifier {
     descriptor: Rc<Descriptor>,
     known: Rc<Known>,
@@ -29,30 +30,30 @@ impl Notifier {
         this
     }
 
-    /// What has the kernel drop pages.
+    /// The threads that make the kernel drop pages.
     pub fn drops(&self) -> Drops {
         Drops::new(self.descriptor.clone())
     }
 
-    /// The kernel can be made to forget names.
+    /// Whether the kernel supports invalidating all names.
     pub fn forgets_names(&self) -> bool {
         self.forgets_names.get()
     }
 
-    /// Attributes of an inode are to be asked for again; access control lists too. False: the kernel does not have the inode, and
-    /// may be about to take it up.
+    /// Invalidates the attributes and access control lists of an inode. False: the kernel does not have the inode yet,
+    /// and may be about to take it up.
     pub fn forget_attributes(&self, ino: INodeNo) -> bool {
         if !self.known.has(ino.0) {
             return true;
         }
         let mut out = [0; 24];
         out[..8].copy_from_slice(&ino.0.to_ne_bytes());
-        // Nothing of the pages.
+        // A negative offset: no pages are dropped.
         out[8..16].copy_from_slice(&(-1i64).to_ne_bytes());
         self.send(INVAL_INODE, &out)
     }
 
-    /// All names are to be looked up again.
+    /// Invalidates all names: the kernel looks each up again.
     pub fn forget_names(&self) -> bool {
         self.send(INC_EPOCH, &[])
     }
@@ -65,7 +66,7 @@ impl Notifier {
     }
 }
 
-/// What a notification of `out_bytes` begins with.
+/// The header of a notification with `out_bytes` of payload.
 pub(super) fn header(code: i32, out_bytes: usize) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&((HEADER_BYTES + out_bytes) as u32).to_ne_bytes());

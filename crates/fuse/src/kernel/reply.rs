@@ -1,4 +1,4 @@
-//! Answers to the kernel: one type for each kind, each used up by its one answer.
+//! Replies to the kernel: one type for each kind. Sending a reply consumes it, so each request gets one.
 #![allow(clippy::disallowed_types)] // points in time, as the kernel's structures have them; never the clock
 
 use std::{
@@ -17,10 +17,10 @@ use super::device::{Device, Waiter, Way};
 const OUT_HEADER_BYTES: usize = 16;
 /// `struct fuse_entry_out`.
 const ENTRY_BYTES: usize = 128;
-/// Entries of a directory begin at multiples of this.
+/// Directory entries are aligned to this many bytes.
 const ENTRY_ALIGN: usize = 8;
 
-/// What the kernel is told of an inode under a name, and for how long.
+/// What a reply says about the inode behind a name, and how long the kernel may cache it.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub attr: FileAttr,
@@ -29,13 +29,13 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// For this moment only.
+    /// Attributes that the kernel must not cache.
     pub fn once(attr: FileAttr) -> Self {
         Self { attr, attributes_for: Duration::ZERO, name_for: Duration::ZERO }
     }
 }
 
-/// The right, and the duty, to answer one request.
+/// The right and the duty to reply to one request.
 pub(crate) struct Reply {
     device: Rc<Device>,
     unique: u64,
@@ -48,7 +48,7 @@ impl Reply {
         Self { device: device.clone(), unique, answered: false }
     }
 
-    /// An answer that names an inode. False if nobody takes it.
+    /// Sends a reply that names an inode. False if the kernel does not take it.
     fn name(self, told: &Told, parts: &[&[u8]]) -> bool {
         let device = self.device.clone();
         let taken = self.send(0, parts);
@@ -58,7 +58,7 @@ impl Reply {
         taken
     }
 
-    /// False if nobody takes the answer.
+    /// False if the kernel does not take the reply.
     fn send(mut self, error: i32, parts: &[&[u8]]) -> bool {
         self.answered = true;
         send(&self.device, self.unique, error, parts)
@@ -69,7 +69,8 @@ impl Reply {
         self.send(code, &[]);
     }
 
-    /// What a request that was under way when the mount ended fails with: its handle, or the client's session, was closed.
+    /// The error for a request that was in flight when the mount ended. Its handle or the client's session was closed
+    /// meanwhile.
     fn of_over(&self, code: i32) -> i32 {
         let is_closed = matches!(code, libc::EBADF | libc::ENXIO | libc::EIO);
         if is_closed && self.device.is_over() { libc::ENOTCONN } else { code }
@@ -84,7 +85,8 @@ impl Drop for Reply {
     }
 }
 
-/// Answers a request whose reply may not be there yet, or any more, with an error.
+/// Replies with an error to a request that has no [`Reply`] object at this point, or whose object may be in use
+/// elsewhere.
 pub(super) fn error(device: &Device, unique: u64, error: i32) {
     send(device, unique, error, &[]);
 }
@@ -126,27 +128,27 @@ macro_rules! replies {
 }
 
 replies! {
-    /// Nothing but success.
+    /// Success, without data.
     ReplyEmpty;
     /// Bytes.
     ReplyData;
-    /// An inode that a name leads to.
+    /// The inode that a name leads to.
     ReplyEntry;
     /// Attributes.
     ReplyAttr;
     /// An open file or directory.
     ReplyOpen;
-    /// A file made and opened.
+    /// A file that was created and opened.
     ReplyCreate;
-    /// Bytes written.
+    /// Number of bytes written.
     ReplyWrite;
     /// Space and inodes.
     ReplyStatfs;
     /// A value, or its length.
     ReplyXattr;
-    /// A lock that is in the way, or none.
+    /// A conflicting lock, or none.
     ReplyLock;
-    /// A place in a file.
+    /// An offset in a file.
     ReplyLseek;
 }
 
@@ -155,7 +157,7 @@ impl ReplyEmpty {
         self.0.send(0, &[]);
     }
 
-    /// The kernel has told of a signal of the thread that waits.
+    /// Whether the kernel has reported a signal for the waiting thread.
     pub fn has_signal(&self) -> bool {
         self.0.device.is_interrupted(self.0.unique)
     }
@@ -166,11 +168,11 @@ impl ReplyData {
         self.0.send(0, &[data]);
     }
 
-    /// Parts one after another.
+    /// Replies with the concatenated parts.
     pub fn parts(self, parts: &[Bytes]) {
         let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
         match slices.len() {
-            // A vectored write takes 1024 parts.
+            // A vectored write takes at most 1024 parts.
             0..1024 => self.0.send(0, &slices),
             _ => self.0.send(0, &[&slices.concat()]),
         };
@@ -182,7 +184,7 @@ impl ReplyEntry {
         self.0.name(told, &[&entry(told, generation)]);
     }
 
-    /// There is no such name, for so long.
+    /// The name does not exist. The kernel may cache that for `name_for`.
     pub fn absent(self, name_for: Duration) {
         let mut out = Out::default();
         out.u64(0).u64(0).u64(name_for.as_secs()).u64(0).u32(name_for.subsec_nanos()).u32(0);
@@ -192,7 +194,7 @@ impl ReplyEntry {
 }
 
 impl ReplyAttr {
-    /// `valid_for`: how long they may be believed.
+    /// `valid_for`: how long the kernel may cache the attributes.
     pub fn attr(self, valid_for: Duration, attr: &FileAttr) {
         let mut out = Out::default();
         out.u64(valid_for.as_secs()).u32(valid_for.subsec_nanos()).u32(0).attr(attr);
@@ -201,14 +203,14 @@ impl ReplyAttr {
 }
 
 impl ReplyOpen {
-    /// False if nobody takes the handle, who would then give it back.
+    /// False if the kernel does not take the handle. The caller must then close it, as no RELEASE follows.
     pub fn opened(self, handle: FileHandle, flags: FopenFlags) -> bool {
         self.0.send(0, &[&opened(handle, flags)])
     }
 }
 
 impl ReplyCreate {
-    /// False if nobody takes the handle, who would then give it back.
+    /// False if the kernel does not take the handle. The caller must then close it, as no RELEASE follows.
     pub fn created(self, told: &Told, generation: Generation, handle: FileHandle, flags: FopenFlags) -> bool {
         self.0.name(told, &[&entry(told, generation), &opened(handle, flags)])
     }
@@ -268,19 +270,19 @@ impl ReplyLseek {
     }
 }
 
-/// How many bytes were copied.
+/// Number of bytes copied.
 pub(crate) struct ReplyCopied {
     reply: Reply,
     wide: bool,
 }
 
 impl ReplyCopied {
-    /// `wide`: the kernel takes 64 bits.
+    /// `wide`: the kernel expects a 64-bit count.
     pub(super) fn new(reply: Reply, wide: bool) -> Self {
         Self { reply, wide }
     }
 
-    /// The program has a signal to see to: less than it asked for is as good.
+    /// Whether the copy may stop early: the program has a pending signal, and accepts fewer bytes than it asked for.
     pub fn is_enough(&self) -> bool {
         self.reply.device.is_interrupted(self.reply.unique)
     }
@@ -299,7 +301,7 @@ impl ReplyCopied {
     }
 }
 
-/// Names of a directory, as many as the kernel has room for.
+/// Directory entries, as many as fit into the kernel's buffer.
 pub(crate) struct ReplyDirectory {
     reply: Reply,
     list: Names,
@@ -315,7 +317,7 @@ impl ReplyDirectory {
         Self { reply, list: Names { out: Out::default(), room } }
     }
 
-    /// Adds a name; true if there is no room for it.
+    /// Adds an entry; true if it does not fit.
     pub fn add(&mut self, ino: INodeNo, cookie: u64, kind: FileType, name: impl AsRef<OsStr>) -> bool {
         self.list.add(ino, cookie, kind, name.as_ref())
     }
@@ -356,7 +358,7 @@ fn opened(handle: FileHandle, flags: FopenFlags) -> Vec<u8> {
     out.0
 }
 
-/// Structures of an answer, in the byte order of the machine.
+/// Structures of a reply, in the machine's byte order.
 #[derive(Default)]
 struct Out(Vec<u8>);
 

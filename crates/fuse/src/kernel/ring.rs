@@ -1,7 +1,7 @@
 //! Reads requests from FUSE over io_uring, on the shard.
 //!
-//! A request lies in three pieces: its header, its operation's fixed part, and the rest. Only that of a write goes where the
-//! client may keep it; of others it is a name or two.
+//! A request comes in three parts: its header, the fixed part of its operation, and the payload. The payload of a write
+//! is read into memory that the client may keep. The payload of other requests is a name or two.
 
 use std::{io, rc::Rc};
 
@@ -18,7 +18,8 @@ use super::{
 };
 use crate::limits;
 
-/// Begins to serve what comes by the ring, for as long as the task is wanted. It ends by itself only where the ring fails.
+/// Starts the task that serves requests from the ring, until the returned task is aborted. The task ends on its own
+/// only if the ring fails.
 pub(super) fn begin(
     device: &Rc<Device>,
     ring: Rc<FuseRing>,
@@ -36,7 +37,7 @@ pub(super) fn begin(
         forebay_env::sync::select! {
             biased;
             error = serve(&device, &ring, &*filesystem) => match error.raw_os_error() {
-                // The end of the mount is for /dev/fuse to tell.
+                // `/dev/fuse` reports the end of the mount.
                 Some(libc::ENOTCONN) => std::future::pending().await,
                 _ => error,
             },
@@ -55,7 +56,7 @@ async fn serve(device: &Rc<Device>, ring: &FuseRing, filesystem: &impl Filesyste
         for place in came {
             request(device, ring, filesystem, place, &mut arena, &mut args);
         }
-        // Others have something to do, perhaps because of what was answered.
+        // Let other tasks run: the replies may have given them work.
         device.env.yield_now().await;
     }
 }
@@ -87,12 +88,12 @@ fn request(
     }
     dispatch::request(device, filesystem, &header, args);
     if !header.wants_answer() {
-        // None such comes by the ring; but if one does, its entry is free again.
+        // The ring carries no such requests. If one comes nevertheless, this frees its entry.
         header.reply::<ReplyEmpty>(device).ok();
     }
 }
 
-/// The operation's fixed part, and how much follows it; None of lengths that contradict each other.
+/// The operation's fixed part, and how many bytes follow it; `None` if the lengths contradict each other.
 fn pieces<'a>(header: &Header, head: &'a FuseHead) -> Option<(&'a [u8], usize)> {
     let payload_bytes = head.payload_bytes();
     let operation_bytes = header.bytes.checked_sub(HEADER_BYTES)?.checked_sub(payload_bytes)?;

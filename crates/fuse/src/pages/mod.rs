@@ -1,14 +1,15 @@
-//! The kernel's pages of a file, beside what reads and changes the file past them.
+//! Coherence of the kernel's pages of a file with requests that read or change the file past them.
 //!
-//! A mapping has pages in the kernel, and what is written with write(2) passes them by. The kernel drops the pages of a range before it
-//! asks for a write there; but a program that touches one meanwhile has it read again, from before the write. Such a copy would
-//! hide the write from its mapping, and, written back whole, undo it. So here the two take turns (`table`); and where the kernel may
-//! have copies from before a change, the change is answered when it has dropped them.
+//! A mapping has pages in the kernel, and write(2) bypasses them. The kernel drops the pages of a range before it sends
+//! a write to that range. But if a program touches such a page meanwhile, the kernel reads it again, with the bytes
+//! from before the write. That copy would hide the write from the mapping. If it were written back whole, it would undo
+//! the write. So reads and write-backs of pages take turns with changes (`table`). Where the kernel may have copies
+//! from before a change, the reply to the change waits until the kernel has dropped them.
 //!
-//! Invariant: a change that was answered is shown by mappings from then on, and nothing that a mapping writes back undoes it.
-//! Invariant: who reads the file past the pages sees no change that a mapping does not show yet.
-//! Invariant: a file without pages costs two entries of a table for each change, and no request of the kernel.
-//! Not here: what other mounts change (docs/posix.md, "Mappings").
+//! Invariant: once a change has its reply, mappings show it, and no write-back of a mapping undoes it.
+//! Invariant: a request that reads past the pages sees no change that a mapping does not show yet.
+//! Invariant: for a file without pages, a change costs two entries of a table, and no request of the kernel.
+//! Not here: changes by other mounts (docs/posix.md, "Mappings").
 
 #[cfg(test)]
 mod model;
@@ -37,23 +38,25 @@ use crate::{
 pub(crate) struct Pages {
     table: RefCell<Table>,
     drops: Drops,
-    /// Something has ended.
+    /// Notified when a request ends or copies are dropped.
     ended: Notify,
-    /// Changes that wait for the kernel, and reads that wait for those.
+    /// Number of changes that wait for the kernel to drop copies. `reading`: number of reads that wait for such
+    /// changes.
     settling: Cell<usize>,
     reading: Cell<usize>,
 }
 
-/// When a change is answered, if the kernel may have copies of pages from before.
+/// When the reply to a change is sent, if the kernel may have copies of pages from before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
-    /// When they are dropped.
+    /// When the copies are dropped.
     Settled,
-    /// At once: the kernel drops them before its program goes on, and writes none back before it has the answer.
+    /// At once. The kernel drops the copies itself before its program continues, and writes none back before it has the
+    /// reply.
     AtOnce,
 }
 
-/// A request under way, until this is dropped.
+/// A request in flight, until this is dropped.
 struct Running<'a> {
     pages: &'a Pages,
     turn: Turn,
@@ -67,7 +70,7 @@ impl Drop for Running<'_> {
 }
 
 impl Running<'_> {
-    /// Waits for those that came before it and may not run beside it.
+    /// Waits for earlier requests that may not run beside this one.
     async fn alone(&self) {
         while self.pages.table.borrow().is_blocked(self.turn) {
             self.pages.ended.notified().await;
@@ -75,11 +78,11 @@ impl Running<'_> {
     }
 }
 
-/// One more that waits, until this is dropped.
+/// Counts one waiting request until this is dropped.
 struct Counted<'a>(&'a Cell<usize>);
 
 impl<'a> Counted<'a> {
-    /// `None`: there are too many.
+    /// `None`: too many are waiting already.
     fn new(count: &'a Cell<usize>) -> Option<Self> {
         (count.get() < limits::SETTLING).then(|| {
             count.set(count.get() + 1);
@@ -96,7 +99,7 @@ impl Drop for Counted<'_> {
 
 impl Pages {
     pub fn new(notifier: &Notifier) -> Self {
-        // SAFETY: a number is asked for.
+        // SAFETY: the call returns a number and touches no memory.
         let page_bytes = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("pages have a size");
         let (settling, reading) = Default::default();
         Self { table: Table::new(page_bytes).into(), drops: notifier.drops(), ended: Notify::new(), settling, reading }
@@ -106,18 +109,18 @@ impl Pages {
         Running { pages: self, turn: self.table.borrow_mut().begin(ino, kind, bytes) }
     }
 
-    /// The kernel may have pages of the file.
+    /// Whether the kernel may have pages of the file.
     pub fn are_there(&self, ino: u64) -> bool {
         self.table.borrow().has_pages(ino)
     }
 
-    /// Files for which `is_open` is false have no mapping any more, nor pages that anybody sees again.
+    /// Forgets files for which `is_open` is false. They have no mapping any more, and nobody sees their pages again.
     pub fn closed(&self, is_open: impl Fn(u64) -> bool) {
         let closed: Vec<u64> = self.table.borrow().files().filter(|ino| !is_open(*ino)).collect();
         closed.into_iter().for_each(|ino| self.table.borrow_mut().closed(ino));
     }
 
-    /// Waits until what changed `bytes` before is shown by mappings too.
+    /// Waits until mappings show all earlier changes of `bytes`.
     async fn settled(&self, ino: u64, bytes: &Range<u64>) {
         let turn = self.table.borrow_mut().turn(ino);
         if !self.table.borrow().is_unsettled(turn, bytes) {
@@ -129,10 +132,10 @@ impl Pages {
         }
     }
 
-    /// Has the kernel drop its copies of `bytes` from before the change of `turn`.
+    /// Makes the kernel drop its copies of `bytes` from before the change of `turn`.
     async fn drop_stale(&self, turn: Turn, bytes: &Range<u64>) {
         let number = self.table.borrow_mut().turn(turn.ino).number;
-        // An error: it cannot be told, and no thread has begun.
+        // An error: the kernel cannot be notified, because no thread could be started.
         let _ = self.drops.drop_pages(turn.ino, bytes).await;
         self.table.borrow_mut().dropped(turn, number);
         self.ended.notify_waiters();
@@ -140,7 +143,8 @@ impl Pages {
 }
 
 impl Server {
-    /// Runs `change`, which may give `touched` other values past the kernel's pages, and returns which bytes it did.
+    /// Runs `change`, which may change any of `touched` past the kernel's pages. It returns the range that it did
+    /// change.
     pub async fn change<T>(
         self: &Rc<Self>,
         ino: u64,
@@ -150,7 +154,8 @@ impl Server {
     ) -> ClientResult<T> {
         let running = self.pages.begin(ino, Kind::Change, &touched);
         running.alone().await;
-        // Of a change that failed some may be done: that is neither to be hidden nor to be kept.
+        // A failed change may be partly applied. Pages must not hide that part, and earlier copies of it may be written
+        // back.
         let (done, changed, touched) = match change().await {
             Ok((value, changed)) => (Ok(value), changed.clone(), changed),
             Err(error) => (Err(error), 0..0, touched),
@@ -171,20 +176,20 @@ impl Server {
         done
     }
 
-    /// Another mount made a file larger than it was `before`: the kernel decides by the size that it knows how far it sends, copies
-    /// and maps.
+    /// Another mount made a file larger; its size was `before`. The kernel uses the size that it knows to decide how
+    /// far it sends, copies and maps.
     pub async fn grown(&self, ino: u64, before: u64, bytes: u64) {
-        // An error: no thread has begun, and the kernel learns of it when it asks.
+        // An error: no thread could be started. The kernel learns the size when it next asks.
         let _ = self.pages.drops.grow(ino, before, bytes, self.pages.are_there(ino)).await;
     }
 
-    /// Bytes for a program: not before a mapping would show them too.
+    /// Reads bytes for a program, once a mapping would show them too.
     pub async fn read(&self, ino: u64, handle: FileHandle, offset: u64, bytes: u32) -> ClientResult<Vec<Bytes>> {
         self.pages.settled(ino, &(offset..offset + u64::from(bytes))).await;
         self.client.read_parts(&self.file(handle)?.file().await?, offset, bytes as usize).await
     }
 
-    /// Bytes for pages of the kernel.
+    /// Reads bytes for pages of the kernel.
     pub async fn read_pages(&self, ino: u64, handle: FileHandle, offset: u64, bytes: u32) -> ClientResult<Vec<Bytes>> {
         let running = self.pages.begin(ino, Kind::PageRead, &(offset..offset + u64::from(bytes)));
         running.alone().await;
@@ -194,7 +199,7 @@ impl Server {
         self.client.read_parts(&file, offset, bytes as usize).await
     }
 
-    /// What mappings changed in pages, which the kernel hands over whole.
+    /// Writes back pages that mappings changed. The kernel sends whole pages.
     pub async fn write_pages(&self, ino: u64, file: &OpenFile, offset: u64, data: Bytes) -> ClientResult<()> {
         let bytes = offset..offset + data.len() as u64;
         let running = self.pages.begin(ino, Kind::PageWrite, &bytes);
@@ -202,7 +207,7 @@ impl Server {
         let parts = self.pages.table.borrow().own_parts(ino, &bytes);
         for part in parts {
             let mut at = part.start;
-            // A page that is answered counts as clean: none of it may be left.
+            // After the reply the kernel treats the page as clean, so all of it must be written.
             while at < part.end {
                 let rest = data.slice((at - offset) as usize..(part.end - offset) as usize);
                 at += self.client.write(file, at, rest).await? as u64;

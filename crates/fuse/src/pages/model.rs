@@ -1,5 +1,5 @@
-//! A kernel with two pages, programs that store to them through a mapping, and programs that write past them: all orders that chance
-//! finds.
+//! A model of the table's users: a kernel with two pages, programs that store through a mapping, and programs that
+//! write past it. Steps run in random orders.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -7,7 +7,8 @@ use super::table::{Kind, Table, Turn};
 
 const PAGE: usize = 4;
 const CELLS: usize = 2 * PAGE;
-/// Each cell is one program's: these are stored to, the others written. The last is a write over the border.
+/// Each cell belongs to one program: these are stored to through the mapping, the others are written. The second write
+/// crosses the page border.
 const STORED: [usize; 3] = [0, 2, 5];
 const WRITES: [Range<usize>; 3] = [1..2, 3..5, 6..7];
 
@@ -20,21 +21,21 @@ enum Page {
         cells: Vec<u32>,
         dirty: bool,
     },
-    /// Being written back; dropped afterwards, if that is why.
+    /// Being written back. `drops`: it is dropped afterwards.
     Writing {
         cells: Vec<u32>,
         drops: bool,
     },
 }
 
-/// How far a write is.
+/// The state of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Write {
     Idle,
-    /// The kernel has dropped the pages, and is about to ask.
+    /// The kernel has dropped the pages, and is about to send the request.
     Invalidated,
     Asked(Turn),
-    /// Applied; these pages are to be dropped, and were not yet.
+    /// Applied; these pages still have to be dropped.
     Dropping(Turn, Vec<usize>, u64),
 }
 
@@ -42,13 +43,13 @@ struct World {
     table: Table,
     server: Vec<u32>,
     pages: Vec<Page>,
-    /// Reads of pages, and what they are answered with, once that was looked up.
+    /// Reads of pages, and their replies once the bytes were read.
     reads: BTreeMap<usize, (Turn, Option<Vec<u32>>)>,
     backs: BTreeMap<usize, Turn>,
     writes: Vec<Write>,
-    /// What each of them writes.
+    /// The value that each write writes.
     values: Vec<u32>,
-    /// What programs have stored, and what those have written that were answered.
+    /// The values that programs have stored, and in `written` those of writes that had a reply.
     stored: Vec<u32>,
     written: Vec<u32>,
     next: u32,
@@ -93,7 +94,7 @@ impl World {
         (page * PAGE) as u64..((page + 1) * PAGE) as u64
     }
 
-    /// A program loads and stores.
+    /// A program loads from and stores to the mapping.
     fn touch(&mut self) {
         let cell = STORED[self.below(STORED.len())];
         let page = cell / PAGE;
@@ -115,7 +116,7 @@ impl World {
         }
     }
 
-    /// A read of a page goes on.
+    /// Continues a read of a page.
     fn read(&mut self) {
         let page = self.below(2);
         match self.reads.get_mut(&page) {
@@ -161,7 +162,7 @@ impl World {
         self.pages[page] = if drops { Page::Absent } else { Page::There { cells, dirty: false } };
     }
 
-    /// Drops a page, if nothing of it is under way. True: it is not there.
+    /// Drops a page, unless a read or write-back of it is in flight. True: the page is absent now.
     fn drop_page(&mut self, page: usize) -> bool {
         match &self.pages[page] {
             Page::Absent => return true,
@@ -172,7 +173,7 @@ impl World {
         self.pages[page] == Page::Absent
     }
 
-    /// A write goes on.
+    /// Continues a write.
     fn write(&mut self, begins: bool) {
         let which = self.below(WRITES.len());
         let cells = WRITES[which].clone();

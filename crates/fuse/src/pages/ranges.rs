@@ -1,7 +1,7 @@
 //! Ranges of a file, each with the number of the last request that gave it to the kernel. Pure.
 //!
-//! Invariant: bounded. Where there are more ranges than [`limits::GIVEN_RANGES`], neighbours are joined with what lies between:
-//! the ranges may cover more than was given, never less.
+//! Invariant: bounded. Beyond [`limits::GIVEN_RANGES`] ranges, neighbours are joined with the gap between them. So the
+//! ranges may cover more than the kernel was given, never less.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -12,13 +12,14 @@ use crate::limits;
 pub(super) struct Ranges(BTreeMap<u64, (u64, u64)>);
 
 impl Ranges {
-    /// `range` was given by the request `number`, the last of all so far.
+    /// The request `number`, the latest so far, gave `range` to the kernel.
     pub fn add(&mut self, range: Range<u64>, number: u64) {
         if range.is_empty() {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        // What overlaps or touches becomes one, with the last number: it may be taken for given longer than it is.
+        // Ranges that overlap or touch are merged, under the latest number. A merged range may be kept longer than
+        // needed.
         while let Some((&other, &(other_end, _))) = self.0.range(..=end).next_back() {
             if other_end < start {
                 break;
@@ -32,7 +33,7 @@ impl Ranges {
         }
     }
 
-    /// `range` was taken back from the kernel: what requests before `number` gave of it is there no more.
+    /// The kernel has dropped `range`: it no longer has the parts of it that requests before `number` gave.
     pub fn remove(&mut self, range: &Range<u64>, number: u64) {
         let touched: Vec<_> = self.overlapping(range).filter(|(_, (_, given))| *given < number).collect();
         for (start, (end, given)) in touched {
@@ -46,7 +47,7 @@ impl Ranges {
         }
     }
 
-    /// Some of `range` is among them.
+    /// Whether any of `range` is in the set.
     pub fn overlap(&self, range: &Range<u64>) -> bool {
         self.overlapping(range).next().is_some()
     }
@@ -61,7 +62,7 @@ impl Ranges {
         upwards.map(|(start, end)| (*start, *end))
     }
 
-    /// The parts of `range` that are not among them, in order.
+    /// The parts of `range` that are not in the set, in order.
     pub fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut covered: Vec<_> = self.overlapping(range).collect();
         covered.reverse();
@@ -78,7 +79,7 @@ impl Ranges {
         gaps
     }
 
-    /// Half as many: those that are nearest to each other become one.
+    /// Halves the number of ranges: joins those that are nearest to each other.
     fn join(&mut self) {
         let starts = self.0.keys().skip(1);
         let mut gaps: Vec<u64> = self.0.values().zip(starts).map(|((end, _), next)| next - end).collect();

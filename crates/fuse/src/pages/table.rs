@@ -1,11 +1,11 @@
-//! Which pages the kernel may have, and which requests change the same bytes meanwhile. Pure.
+//! Which pages the kernel may have, and which requests in flight change the same bytes. Pure.
 //!
-//! A *change* is a request that gives bytes other values without the kernel's pages: a write, a truncate, a hole. A *copy* of a page
-//! begins with the request that reads it, and ends when the kernel drops it or reads it anew.
+//! A *change* is a request that changes bytes without the kernel's pages: a write, a truncate, a hole. A *copy* of a
+//! page begins with the request that reads it, and ends when the kernel drops the page or reads it anew.
 //!
-//! Invariant: a change is applied while no read and no write-back of a page that it touches is under way, in the order in which they
-//! came. So each copy of a page is from before the change or from after it, as a whole.
-//! Invariant: of a copy from before a change, what the change gave other values is not written back.
+//! Invariant: a change is applied while no read and no write-back of a page that it touches is in flight; all run in
+//! order of arrival. So each copy of a page is entirely from before the change or entirely from after it.
+//! Invariant: the bytes that a change changed are not written back from a copy from before it.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -37,14 +37,14 @@ struct Running {
     pages: Range<u64>,
 }
 
-/// A change that is applied, while the kernel may have copies from before it.
+/// An applied change of whose pages the kernel may have earlier copies.
 #[derive(Debug)]
 struct Stale {
-    /// What it changed.
+    /// The range that it changed.
     bytes: Range<u64>,
-    /// Pages that may show it.
+    /// The pages that the change may have touched.
     pages: Range<u64>,
-    /// Pages of which the kernel has begun another copy since.
+    /// Pages that the kernel has begun to read again since.
     read_since: Ranges,
 }
 
@@ -70,20 +70,20 @@ impl Table {
         bytes.start - bytes.start % self.page_bytes..end
     }
 
-    /// The number of what comes now.
+    /// The number for a request that arrives now.
     pub fn turn(&mut self, ino: u64) -> Turn {
         self.next += 1;
         Turn { ino, number: self.next }
     }
 
-    /// A request has come.
+    /// Registers a request that has arrived.
     pub fn begin(&mut self, ino: u64, kind: Kind, bytes: &Range<u64>) -> Turn {
         let (turn, pages) = (self.turn(ino), self.pages(bytes));
         self.running.insert(turn, Running { kind, pages });
         turn
     }
 
-    /// It has to wait for one that came before it.
+    /// Whether the request has to wait for an earlier one.
     pub fn is_blocked(&self, turn: Turn) -> bool {
         let Some(own) = self.running.get(&turn) else { return false };
         let before = self.running.range(Turn { number: 0, ..turn }..turn);
@@ -93,12 +93,12 @@ impl Table {
             .any(|other| is_change(own.kind) != is_change(other.kind) && meet(&own.pages, &other.pages))
     }
 
-    /// It has ended, and changed nothing.
+    /// The request has ended, and changed nothing past the pages.
     pub fn end(&mut self, turn: Turn) {
         self.running.remove(&turn);
     }
 
-    /// A read of pages begins, with its turn: the kernel gets other copies than it had.
+    /// The read of pages of `turn` begins: it gives the kernel new copies.
     pub fn read(&mut self, turn: Turn) {
         let Some(pages) = self.running.get(&turn).map(|own| own.pages.clone()) else { return };
         let number = self.turn(turn.ino).number;
@@ -108,8 +108,8 @@ impl Table {
         self.given.entry(turn.ino).or_default().add(pages, number);
     }
 
-    /// A change is applied: `changed` are the bytes that it gave other values, `touched` those that it may have. True: the kernel may have
-    /// copies from before, and has to drop them, which ends with [`Table::dropped`].
+    /// A change is applied. It changed `changed`, and may have changed all of `touched`. True: the kernel may have
+    /// earlier copies, and has to drop them; [`Table::dropped`] ends that.
     pub fn applied(&mut self, turn: Turn, changed: Range<u64>, touched: &Range<u64>) -> bool {
         self.running.remove(&turn);
         let pages = self.pages(touched);
@@ -121,7 +121,8 @@ impl Table {
         may_be_there
     }
 
-    /// The kernel has dropped all copies from before a change, and what requests before `number` gave it of the same pages.
+    /// The kernel has dropped all copies from before a change, and what requests before `number` gave it of the same
+    /// pages.
     pub fn dropped(&mut self, turn: Turn, number: u64) {
         if let Some(stale) = self.stale.remove(&turn)
             && let Some(given) = self.given.get_mut(&turn.ino)
@@ -133,7 +134,8 @@ impl Table {
         }
     }
 
-    /// The parts of pages that are to be written back: without what a change gave other values after the kernel had read them.
+    /// The parts of dirty pages that are to be written back. Excluded is what a change changed after the kernel had
+    /// read the page.
     pub fn own_parts(&self, ino: u64, bytes: &Range<u64>) -> Vec<Range<u64>> {
         let mut parts = vec![bytes.clone()];
         if planted(Bug::StalePageWritten) {
@@ -147,8 +149,8 @@ impl Table {
         parts
     }
 
-    /// Who reads past the kernel's pages, as it came at `turn`, has to wait: a change from before may be seen there already, and in a
-    /// mapping not yet.
+    /// Whether a read past the kernel's pages that arrived at `turn` has to wait. It might see an earlier change that a
+    /// mapping does not show yet.
     pub fn is_unsettled(&self, turn: Turn, bytes: &Range<u64>) -> bool {
         let (pages, first) = (self.pages(bytes), Turn { number: 0, ..turn });
         if self.stale.range(first..turn).any(|(_, stale)| meet(&stale.pages, &pages)) {
@@ -159,7 +161,7 @@ impl Table {
         changes.any(|(_, other)| meet(&other.pages, &pages) && given.overlap(&other.pages))
     }
 
-    /// The kernel may have pages of the file.
+    /// Whether the kernel may have pages of the file.
     pub fn has_pages(&self, ino: u64) -> bool {
         self.given.contains_key(&ino)
     }
@@ -251,7 +253,7 @@ mod tests {
         assert!(table.applied(change, 100..200, &(100..200)));
         assert_eq!(table.own_parts(INO, &(0..2 * PAGE)), [0..100, 200..2 * PAGE]);
         assert_eq!(table.own_parts(INO, &(PAGE..2 * PAGE)), [PAGE..2 * PAGE]);
-        // Another copy has it.
+        // A new copy has the change.
         read(&mut table, 0);
         assert_eq!(table.own_parts(INO, &(0..PAGE)), [0..PAGE]);
     }
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_the_file_waits_for_changes_of_before_that_a_mapping_may_not_show() {
+    fn read_waits_for_earlier_changes_not_visible_in_mappings() {
         let mut table = table();
         let change = table.begin(INO, Kind::Change, &(0..10));
         let turn = table.turn(INO);

@@ -1,16 +1,16 @@
-//! The collection: objects of dead clients without an inode.
+//! The collection: destroys objects of dead clients that have no inode.
 //!
-//! A client writes objects after its create was replied, or even before. If both it and the MDT die then, objects remain
-//! that no inode knows. They have fids of the sequences leased to that client; it is gone and fenced on every OST, so no
-//! create of such a fid can come any more, and an object without an inode is garbage. (Living clients replay their
-//! creates; their sequences are looked through when they end.)
+//! A client writes objects after the reply to its create, or even before it. If the client and the MDT then die
+//! together, objects remain that belong to no inode. Their fids come from sequences leased to that client. The client
+//! is gone and fenced on every OST, so no create of such a fid can arrive any more, and an object without an inode is
+//! garbage. (Living clients replay their creates; their sequences are scanned when they end.)
 
 use forebay_proto::{ErrorReply, Fid, FidSequence, message::ListObjects};
 
 use crate::{Mds, keys, limits};
 
 impl Mds {
-    /// Looks through `sequences` on all OSTs, in steps; logs the destroy of what has no inode.
+    /// Scans `sequences` on all OSTs, in steps, and logs the destroy of objects without an inode.
     pub(crate) async fn collect(&self, sequences: &[FidSequence]) -> Result<(), ErrorReply> {
         self.collecting.set(self.collecting.get() + sequences.len());
         let mut result = Ok(());
@@ -37,7 +37,7 @@ impl Mds {
         }
     }
 
-    /// Logs the destroy of those without an inode.
+    /// Logs the destroy of those of `fids` that have no inode.
     async fn judge(&self, ost: u32, fids: &[Fid]) -> Result<(), ErrorReply> {
         self.change(|tx| {
             for fid in fids.iter().filter(|fid| fid.high == u64::from(tx.memory.mdt_index)) {
@@ -52,7 +52,7 @@ impl Mds {
     }
 }
 
-/// Neighbouring sequences as ranges, ends exclusive.
+/// Merges neighbouring sequences into ranges; ends are exclusive.
 fn ranges(sequences: &[FidSequence]) -> Vec<(FidSequence, FidSequence)> {
     let mut ranges: Vec<(FidSequence, FidSequence)> = Vec::new();
     for sequence in sequences {

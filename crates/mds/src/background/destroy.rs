@@ -1,6 +1,6 @@
-//! Drives logged destroys to one OST, many at a time.
+//! Drives logged destroys to one OST, in batches.
 //!
-//! Order: the rows are committed; then the OST destroys and commits; then the rows go.
+//! Order: the rows are committed; then the OST destroys and commits; then the rows are deleted.
 
 use std::rc::{Rc, Weak};
 
@@ -12,7 +12,7 @@ use forebay_target::{Answer, store_error};
 
 use crate::{Mds, keys, limits};
 
-/// Until the server ends.
+/// Runs until the server ends.
 pub async fn drive(mds: Weak<Mds>, ost: u32) {
     loop {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
@@ -22,7 +22,7 @@ pub async fn drive(mds: Weak<Mds>, ost: u32) {
                 let env = this.env.clone();
                 drop(this);
                 wake.notified().await;
-                // Deletes come in crowds: let some gather.
+                // Deletes come in bursts: wait so that a batch collects.
                 env.sleep(limits::DESTROY_DELAY).await;
             }
             Ok(_) => {}
@@ -37,14 +37,16 @@ pub async fn drive(mds: Weak<Mds>, ost: u32) {
 }
 
 impl Mds {
-    /// Answers when what is logged now is destroyed, the first batch of each OST, or after a while.
+    /// Replies when the destroys that are logged now are done (the first batch of each OST), or after
+    /// [`limits::DESTROY_WAIT`].
     pub(crate) async fn finish_destroys(self: &Rc<Self>, body: &[u8]) -> Result<Answer, ErrorReply> {
         let FinishDestroys { osts } = Decode::from_bytes(body)?;
         let objects = self.destroyed(osts).await?;
         Ok(Answer::read(&FinishDestroysReply { objects }))
     }
 
-    /// The same for who looks for room on these OSTs, or (none) on any: what came free.
+    /// The same for a caller that needs space on these OSTs, or (if empty) on any. Returns how many destroys it waited
+    /// for and, without `osts`, how many OSTs have space again.
     pub(crate) async fn destroyed(self: &Rc<Self>, osts: Vec<u32>) -> Result<u64, ErrorReply> {
         let anywhere = osts.is_empty();
         let osts = if anywhere { self.osts.indices() } else { osts };
@@ -64,12 +66,12 @@ impl Mds {
             }
         }
         if anywhere {
-            objects += self.look_for_room().await?;
+            objects += self.poll_for_space().await?;
         }
         Ok(objects)
     }
 
-    /// Destroys what is logged, up to a batch; how many there were.
+    /// Destroys logged objects, up to one batch; returns their number.
     async fn destroy_some(&self, ost: u32) -> Result<usize, ErrorReply> {
         let prefix = keys::destroys(ost);
         let to = keys::after(prefix.as_ref());

@@ -1,8 +1,8 @@
-//! Leased sequences of clients that do not come back: looked through, then given up.
+//! Leased fid sequences of clients that do not come back: scanned, then given up.
 //!
-//! A client that was evicted may return with a new session; its sequences are its own for a while. (A mount returns as another
-//! client, and leases others.) Then it is fenced on all
-//! OSTs, and what it wrote without an inode is collected.
+//! An evicted client may return with a new session, so it keeps its sequences for [`limits::LEASE_GRACE`]. (A mount
+//! returns as a new client instance, and leases other sequences.) After that the client is fenced on all OSTs, and its
+//! objects without an inode are collected.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ use forebay_proto::{ClientId, ErrorReply, FidSequence};
 
 use crate::{Mds, keys, limits};
 
-/// Until the server ends.
+/// Runs until the server ends.
 pub async fn run(mds: Weak<Mds>) {
     let mut absent: BTreeMap<ClientId, Time> = BTreeMap::new();
     loop {
@@ -32,7 +32,7 @@ pub async fn run(mds: Weak<Mds>) {
 }
 
 impl Mds {
-    /// Clients with leases that have been without a session for [`limits::LEASE_GRACE`].
+    /// Clients with leased sequences that have been without a session for [`limits::LEASE_GRACE`].
     fn gone_for_long(self: &Rc<Self>, absent: &mut BTreeMap<ClientId, Time>) -> Vec<ClientId> {
         let Ok(target) = self.target() else { return Vec::new() };
         let here: BTreeSet<ClientId> = target.sessions().iter().map(|session| session.client).collect();

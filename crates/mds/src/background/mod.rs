@@ -1,6 +1,7 @@
-//! What the server does beside requests: drives its logs to the OSTs, ends sessions, reaps, collects, asks for space.
+//! Background work of the server: drives its logs to the OSTs, ends sessions, reaps orphans, collects objects, polls
+//! space.
 //!
-//! Invariant: all of it is repeatable: whatever is cut off by a crash begins anew from the rows.
+//! Invariant: all of it is repeatable. Work that a crash interrupts starts again from the rows.
 
 mod collect;
 mod destroy;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 use crate::Mds;
 
 impl Mds {
-    /// After recovery: everything that a crash may have cut off goes on.
+    /// After recovery: resumes everything that a crash may have interrupted.
     pub(crate) async fn start_background(self: Rc<Self>) {
         let truncating: Vec<_> = self.memory.borrow().truncating.iter().copied().collect();
         truncating.into_iter().for_each(|fid| self.start_truncate(fid, true));
@@ -34,7 +35,7 @@ impl Mds {
         self.reap_orphans().await;
     }
 
-    /// Logs why a background step failed; the step is begun anew at the next start at the latest.
+    /// Logs why a background step failed. The step is repeated, at the next start at the latest.
     pub(crate) fn log_failure(&self, what: &str, error: &dyn std::fmt::Display) {
         self.env.log(&format!("{}: {what}: {error}", self.store.identity().target));
     }

@@ -1,4 +1,4 @@
-//! Asks the OSTs for their free space, and changes the placement table when it matters.
+//! Polls the OSTs for their free space, and replaces the placement table when the weights move.
 
 use std::{
     collections::BTreeSet,
@@ -8,7 +8,7 @@ use std::{
 
 use forebay_proto::{
     Decode, ErrorReply,
-    message::{OstPace, OstStatFs, SetLayout},
+    message::{OstLatency, OstStatFs, SetLayout},
 };
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     placement::{OstSpace, Table, weigh},
 };
 
-/// Until the server ends.
+/// Runs until the server ends.
 pub async fn run(mds: Weak<Mds>) {
     loop {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
@@ -32,8 +32,8 @@ pub async fn run(mds: Weak<Mds>) {
 }
 
 impl Mds {
-    /// Asks now. How many OSTs have room that had none.
-    pub(crate) async fn look_for_room(self: &Rc<Self>) -> Result<u64, ErrorReply> {
+    /// Polls now. Returns how many OSTs have space that had none.
+    pub(crate) async fn poll_for_space(self: &Rc<Self>) -> Result<u64, ErrorReply> {
         let known = || {
             let memory = self.memory.borrow();
             (memory.full.clone(), memory.exhausted.clone())
@@ -45,8 +45,8 @@ impl Mds {
         Ok((before.0.difference(&after.0).count() + before.1.difference(&after.1).count()) as u64)
     }
 
-    /// Before a layout is set that asks for more stripes than there are OSTs with room, while some that answer have none: whether
-    /// they have by now.
+    /// Runs before a layout is set that asks for more stripes than there are OSTs with space. Checks whether OSTs that
+    /// reply but had no space have some by now.
     pub(crate) async fn look_for_stripes(self: &Rc<Self>, body: &[u8]) -> Result<(), ErrorReply> {
         let SetLayout { layout, .. } = Decode::from_bytes(body)?;
         let (count, pool) = match layout.components.first() {
@@ -71,19 +71,19 @@ impl Mds {
         };
         if !full.is_empty() {
             self.destroyed(full).await?;
-            self.look_for_room().await?;
+            self.poll_for_space().await?;
         }
         Ok(())
     }
 
-    /// All OSTs at once, each for a bounded time.
+    /// Polls all OSTs concurrently, each with a timeout.
     async fn poll_all(self: &Rc<Self>) {
         let ask = |ost: u32| {
             let mds = self.clone();
             let poll = async move {
                 let asks = async {
                     let space = mds.osts.ask(ost, &OstStatFs {}).await?;
-                    Ok::<_, ErrorReply>((space, mds.osts.ask(ost, &OstPace {}).await))
+                    Ok::<_, ErrorReply>((space, mds.osts.ask(ost, &OstLatency {}).await))
                 };
                 let answer = mds.env.timeout(limits::POLL_TIMEOUT, asks).await;
                 mds.note_space(
@@ -105,13 +105,13 @@ impl Mds {
         self.polled.set(self.env.now());
     }
 
-    /// Some server is away, or its device stuck, or nobody has heard of it lately.
+    /// True if a server is away, its device is stuck, or there is no recent poll.
     pub(super) fn is_in_trouble(&self) -> bool {
         let is_stuck = |pace: Duration| pace >= limits::STUCK_COMMIT;
         let is_well = |ost: &OstSpace| ost.alive && !is_stuck(Duration::from_micros(ost.commit_us));
         let osts_are_well = self.spaces.borrow().values().all(|ost| ost.as_ref().is_some_and(is_well));
         let is_known = self.env.now().since(self.polled.get()) < limits::POLLED_LATELY;
-        !osts_are_well || !is_known || self.target().is_ok_and(|target| is_stuck(target.store().commit_pace()))
+        !osts_are_well || !is_known || self.target().is_ok_and(|target| is_stuck(target.store().commit_latency()))
     }
 
     fn note_space(&self, ost: u32, space: Option<OstSpace>) {
@@ -130,7 +130,7 @@ impl Mds {
         *known = space.or(Some(OstSpace { alive: false, ..known.unwrap_or(silent) }));
     }
 
-    /// Tells of those that became slow, or no longer are.
+    /// Logs which OSTs became slow, and which no longer are.
     fn note_slow_osts(&self, last: &Table) {
         let mut slow = self.slow_osts.borrow_mut();
         let before = slow.all().clone();
@@ -145,9 +145,9 @@ impl Mds {
         }
     }
 
-    /// A new table, if the weights moved: committed before the first create uses it.
+    /// If the weights moved, makes a new table and commits it before the first create uses it.
     async fn update_placement(&self) -> Result<(), ErrorReply> {
-        // A table with changed pools may be on its way.
+        // A table with changed pools may be in the middle of its commit.
         self.wait_until(|memory| !memory.placing).await;
         let last = self.memory.borrow().placement.newest_table().cloned().unwrap_or_default();
         self.note_slow_osts(&last);

@@ -1,4 +1,4 @@
-//! Orphans whose openers did not come back.
+//! Reaps orphans that no session has open any more.
 
 use forebay_proto::{ErrorReply, Fid};
 use forebay_target::store_error;
@@ -6,7 +6,7 @@ use forebay_target::store_error;
 use crate::{Mds, keys, limits, ops};
 
 impl Mds {
-    /// Ends every orphan that nobody has open, in steps.
+    /// Reaps every orphan that no session has open, in steps.
     pub(crate) async fn reap_orphans(&self) {
         if let Err(error) = self.try_reap_orphans().await {
             self.log_failure("orphans wait for the next start", &error);
@@ -26,7 +26,7 @@ impl Mds {
         }
     }
 
-    /// Ends `fid` if it has neither a name nor a handle.
+    /// Reaps `fid` if it has neither a name nor a handle.
     async fn reap_if_closed(&self, fid: Fid) -> Result<(), ErrorReply> {
         self.change(|tx| {
             if tx.memory.opens.count(fid).handles > 0 {

@@ -1,9 +1,9 @@
-//! What a client that is gone leaves behind: open handles.
+//! Cleans up after ended sessions: closes the handles that a client left open.
 //!
-//! Order: an evicted writer is fenced on the OSTs of its files; then the OSTs tell size and times, and remove what it wrote beyond the
-//! end for appends; then the handle goes (and
-//! with the last one of an orphan, the file), and leases on data that stood in the way of others. So nothing is destroyed, and no size is believed, under a hand that still
-//! writes.
+//! Order: an evicted writer is fenced on the OSTs of its files. Then the OSTs report size and times, and remove what
+//! the client wrote behind the end of file for unfinished appends. Then the handle is removed (with an orphan's last
+//! handle, the file too), and so are the data leases that blocked other sessions. So nothing is destroyed, and no size
+//! is accepted, while the client can still write.
 
 use std::{
     cell::RefCell,
@@ -19,37 +19,37 @@ use forebay_proto::{
 
 use crate::{Mds, keys, opens::OpenChange, ops::close};
 
-/// What the OSTs know of a file, in the epochs they know it in.
+/// What the OSTs report of a file, with the epochs that they know.
 #[derive(Default)]
 struct Glimpse {
-    /// Truncate epoch, size.
+    /// Truncate epoch and size.
     size: Option<(u64, u64)>,
-    /// Attribute epoch, modification time of each object.
+    /// Attribute epoch and modification time of each object.
     times: Vec<(u64, i64)>,
 }
 
-/// A session on its way out.
+/// A session that is being ended.
 struct Ending {
     session: SessionId,
     client: ClientId,
     evicted: bool,
-    /// OSTs on which the client is fenced by now.
+    /// OSTs on which the client is fenced already.
     fenced: RefCell<BTreeSet<u32>>,
 }
 
 /// A file that a session has open.
 #[derive(Default)]
 struct Held {
-    /// Numbers and flags.
+    /// Handle numbers and flags.
     handles: Vec<(u64, u32)>,
     writes: bool,
 }
 
-/// Files that a session has open, by the OSTs that have to be asked before it is closed.
+/// Files that a session has open, by the OSTs to ask before the files are closed.
 type Groups = BTreeMap<Vec<u32>, Vec<(Fid, Held)>>;
 
 impl Mds {
-    /// Sessions that ended while a crash was under way: their handles are here, they are not.
+    /// Ends sessions that had ended before a crash but whose handles are still here.
     pub(crate) fn end_lost_sessions(self: &Rc<Self>) {
         let Ok(target) = self.target() else { return };
         let holders = self.memory.borrow().opens.sessions();
@@ -59,8 +59,8 @@ impl Mds {
         }
     }
 
-    /// Closes a session's handles. Whoever says goodbye gives their sequences up; those of others are looked through first
-    /// (see `leases`).
+    /// Closes a session's handles. A client that disconnects gives its sequences up; those of other clients are scanned
+    /// first (see `leases`).
     pub(crate) async fn end_session(self: &Rc<Self>, session: SessionId, client: ClientId, evicted: bool) {
         if !self.ending.borrow_mut().insert(session) {
             return;
@@ -74,10 +74,10 @@ impl Mds {
 
     async fn try_end_session(self: &Rc<Self>, ending: Ending) -> Result<(), ErrorReply> {
         let ending = Rc::new(ending);
-        // Names it can change no more, whatever its writes may still do.
+        // The session can change no more entries, even if late writes of its client still arrive.
         self.memory.borrow_mut().kept.data.end_names(ending.session);
         self.memory_changed();
-        // An OST that is away holds up the files that lie on it, and no others.
+        // An OST that is away delays only the files that lie on it.
         let groups = self.held_files(ending.session).await?;
         let end_group = |(osts, files)| {
             let (mds, ending) = (self.clone(), ending.clone());
@@ -104,13 +104,13 @@ impl Mds {
         let sequences = self.sequences_of(ending.client);
         let was_evicted = self.evicted.borrow_mut().remove(&ending.client);
         if was_evicted {
-            // Its creates of then may not have been replayed: nobody knows of what it wrote to them.
+            // Creates of an earlier incarnation may not have been replayed: their objects belong to no inode.
             self.collect(&sequences).await?;
         }
         self.give_up(&sequences).await
     }
 
-    /// What a session has open, by the OSTs that have to be asked first: none where it does not write.
+    /// The files that a session has open, by the OSTs to ask first. A file that the session does not write needs none.
     async fn held_files(&self, session: SessionId) -> Result<Groups, ErrorReply> {
         let mut files: BTreeMap<Fid, Held> = BTreeMap::new();
         for (handle, fid, flags) in self.memory.borrow().opens.of_session(session) {
@@ -131,7 +131,7 @@ impl Mds {
         Ok(groups)
     }
 
-    /// Ends what the session has of files on the same OSTs, one after another.
+    /// Closes the session's handles of files on the same OSTs, one file after another.
     async fn end_files(&self, ending: &Ending, osts: Vec<u32>, files: Vec<(Fid, Held)>) -> Result<(), ErrorReply> {
         if ending.evicted && !planted(Bug::GrantedBeforeFence) {
             self.fence(ending.client, &osts, &ending.fenced).await;
@@ -140,7 +140,7 @@ impl Mds {
         for (fid, held) in files {
             let glimpse = if held.writes { self.last_words(ending, fid).await? } else { Glimpse::default() };
             if held.writes {
-                // What it kept back will not come any more: not even its own handles could be closed before.
+                // Its buffered writes cannot arrive any more. Its own handles could not be closed before this either.
                 self.memory.borrow_mut().kept.data.end(ending.session, fid);
                 self.memory_changed();
             }
@@ -152,19 +152,19 @@ impl Mds {
         Ok(())
     }
 
-    /// What a writer that is gone left of the file.
+    /// Collects what the OSTs know of the writes of a writer that is gone.
     async fn last_words(&self, ending: &Ending, fid: Fid) -> Result<Glimpse, ErrorReply> {
         let Some(inode) = self.change(|tx| tx.find_inode(fid)).await? else { return Ok(Glimpse::default()) };
         let Some(layout) = inode.layout() else { return Ok(Glimpse::default()) };
         if ending.evicted && !planted(Bug::GrantedBeforeFence) {
-            // It may lie elsewhere by now.
+            // The file may have other OSTs by now.
             self.fence(ending.client, &layout.osts(), &ending.fenced).await;
         }
         if inode.inline {
-            // No OST has any of it, nor knows of its epoch where it was cut in place.
+            // No OST has any of the file. If it was cut in place, none knows its epoch either.
             return Ok(Glimpse::default());
         }
-        // An OST that cannot do a truncate of it does not answer either.
+        // An OST that cannot truncate the file does not reply here either.
         let is_stuck = self.wait_until(|memory| memory.stuck.contains(&fid));
         let told = async {
             let glimpse = self.glimpse(fid, layout, inode.truncate_epoch).await;
@@ -180,7 +180,8 @@ impl Mds {
         }
     }
 
-    /// Removes what `client` wrote beyond the end of the file for appends that it did not come to the end of. Where an OST refuses, it stays.
+    /// Removes what `client` wrote behind the end of file for appends that it did not complete. If an OST refuses, the
+    /// bytes stay.
     async fn remove_beyond(
         &self,
         fid: Fid,
@@ -192,7 +193,7 @@ impl Mds {
         if inode.truncate_epoch != truncate_epoch || inode.layout() != Some(layout) {
             return Ok(());
         }
-        // The home may have lost a size that was told before.
+        // The home may have lost a size that it reported before.
         let size = size.max(inode.size);
         let object = ObjectRef { fid: layout.objects_of(fid), layout_generation: layout.generation, truncate_epoch };
         for (ost, offset) in layout.object_ends(size) {
@@ -214,7 +215,7 @@ impl Mds {
                 return Ok(());
             };
             learn(&mut inode, glimpse);
-            // What it wrote may have holes, and it can tell nobody any more.
+            // Its writes may have left holes, and the client can no longer report that.
             inode.sparse |= glimpse.size.is_some();
             if !tx.drop_handle(fid, session, handle, &inode, true)? {
                 tx.put_inode(fid, &mut inode);
@@ -239,8 +240,8 @@ impl Mds {
         for ost in layout.osts() {
             let fid = layout.objects_of(fid);
             let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch };
-            // A destroyed object, or a newer epoch, means that this OST has nothing to tell. Any other error, believed, would cut
-            // the file to what the MDT has of its size.
+            // ESTALE (a destroyed object) and STALE_EPOCH (a newer epoch) mean that this OST has nothing to report. If
+            // any other error were taken for that, the file would be cut to the size that the MDT knows.
             let has_nothing = |errno| matches!(errno, Errno::ESTALE | Errno::STALE_EPOCH);
             let asked = self.osts.insist_unless_damaged(ost, &GetObject { object }, has_nothing).await;
             let Some(reply) = asked.and_then(Result::ok).filter(|reply| reply.exists) else { continue };

@@ -1,4 +1,5 @@
-//! Clients that are not heard any more hold no leases: their share of the memory comes free. Who is heard and gives nothing back is evicted.
+//! Ends the leases of silent clients, which frees their share of the memory. Evicts clients that send requests but do
+//! not release recalled leases.
 
 use std::rc::Weak;
 
@@ -6,7 +7,7 @@ use forebay_proto::limits::LEASE_TERM;
 
 use crate::Mds;
 
-/// Until the server ends.
+/// Runs until the server ends.
 pub async fn run(mds: Weak<Mds>) {
     loop {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };

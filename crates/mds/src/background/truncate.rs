@@ -1,6 +1,8 @@
-//! Drives a logged truncate, a change of layout, or a time that was set beside writers, to the OSTs of the file.
+//! Drives a logged change of a file to its OSTs: a truncate, a change of layout, or a time that was set while others
+//! write.
 //!
-//! Order: the log row is committed; then the OSTs; then the row goes and those who wait for the file go on.
+//! Order: the log row is committed; then the OSTs are notified; then the row is deleted, and requests that wait for the
+//! file continue.
 
 use std::rc::Rc;
 
@@ -20,8 +22,8 @@ use crate::{
     tx::Tx,
 };
 
-/// The layout stays and the truncate epoch is a new one: what writers knew of the size is void, and the inode tells them anew.
-/// So it says what the home does.
+/// Takes over the home's size where the layout stays and the truncate epoch is new. The size that writers knew is void,
+/// and they get a new one from the inode. So the inode must have the size that the home has.
 fn learn_size(tx: &mut Tx<'_>, fid: Fid, mut inode: Inode, size: u64) {
     if size > inode.size {
         inode.size = size;
@@ -30,8 +32,8 @@ fn learn_size(tx: &mut Tx<'_>, fid: Fid, mut inode: Inode, size: u64) {
 }
 
 impl Mds {
-    /// Drives the truncate of `fid` in a task of its own: it goes on when the request's client goes away. `again`: it may have been
-    /// tried before.
+    /// Drives the truncate of `fid` in its own task, which continues if the request's client disconnects. `again`: it
+    /// may have been tried before.
     pub(crate) fn start_truncate(&self, fid: Fid, mut again: bool) {
         let mds = Rc::downgrade(&self.strong());
         self.env.clone().spawn(async move {
@@ -62,8 +64,8 @@ impl Mds {
         });
     }
 
-    /// Before a change of layout is tried again: who was shown the file meanwhile knows its epoch, and may have written under it on
-    /// OSTs that have been asked for its size already. So they are all asked anew, under another.
+    /// Called before a change of layout is retried. Clients that opened the file meanwhile know its epoch. They may
+    /// have written under it on OSTs that reported their size already. So all OSTs are asked again, under a new epoch.
     async fn shut_out(&self, fid: Fid) -> Result<(), ErrorReply> {
         self.change(|tx| {
             let key = keys::truncate(fid);
@@ -95,7 +97,7 @@ impl Mds {
                     self.tell_osts(fid, &log, &layout, *size, ends.collect()).await?;
                     self.write_out(fid, &log, &layout).await?;
                     self.end_outline(fid, &log).await?;
-                    // Whoever is told may write over them: they must not be written again.
+                    // A client that receives the reply may overwrite these bytes, so they must not be written again.
                     return match planted(Bug::OutlineEndNotSynced) {
                         true => Ok(()),
                         false => self.store.sync().await.map_err(store_error),
@@ -122,8 +124,8 @@ impl Mds {
         .await
     }
 
-    /// The file was cut, and its size at its home is `told`: more than it was cut to if somebody wrote while that was stuck, whose
-    /// close, or death, told the MDT nothing of it.
+    /// Completes a cut; `told` is the file's size at its home. The size is above the new size if a client wrote while
+    /// the truncate was stuck and its close, or its eviction, did not report that to the MDT.
     async fn end_cut(&self, fid: Fid, log: &TruncateLog, told: u64) -> Result<(), ErrorReply> {
         self.change(|tx| {
             tx.delete(keys::truncate(fid));
@@ -138,14 +140,14 @@ impl Mds {
         .await
     }
 
-    /// The bytes that lie with the MDT are written to the file's home, where it is as long as it is to be already. Again and again if need
-    /// be: until that has been told to anybody they are the same.
+    /// Writes the inline bytes to the file's home, whose object has its final length already. This may be repeated:
+    /// until a client is notified of the new state, the bytes are the same.
     async fn write_out(&self, fid: Fid, log: &TruncateLog, layout: &Layout) -> Result<(), ErrorReply> {
         let bytes = self.change(|tx| tx.row(keys::inline(fid))).await?;
         let bytes = bytes.as_ref().map(inline::decode).transpose();
         let bytes =
             bytes.map_err(|error| damaged(keys::inline(fid).as_ref(), error))?.filter(|bytes| !bytes.is_empty());
-        // It has ended meanwhile.
+        // The file was removed meanwhile.
         let Some(bytes) = bytes.filter(|_| !planted(Bug::OutlinedBeforeWritten)) else { return Ok(()) };
         let (objects, write_id) = (layout.objects_of(fid), self.write_id());
         let (length, sum) = (bytes.len() as u32, crc::crc64(&bytes));
@@ -186,7 +188,7 @@ impl Mds {
         .await
     }
 
-    /// The log row and the layout; `None` if the file ended meanwhile.
+    /// The log row and the layout; `None` if the file was removed meanwhile.
     async fn read_truncate(&self, fid: Fid) -> Result<Option<(TruncateLog, Layout)>, ErrorReply> {
         self.change(|tx| {
             let key = keys::truncate(fid);
@@ -197,16 +199,16 @@ impl Mds {
         .await
     }
 
-    /// Nobody writes under the old layout any more, and the file's size at its home is `size`: the new layout is chosen and
-    /// logged. False if it cannot be: then all stays as it was.
+    /// Chooses the new layout and logs it. At this point nobody writes under the old layout any more, and the file's
+    /// size at its home is `size`. False if the layout cannot change: then all stays as it was.
     async fn change_layout(&self, fid: Fid, log: &TruncateLog, size: u64) -> Result<bool, ErrorReply> {
         let changed = self
             .change(|tx| {
                 let Some(mut inode) = tx.find_inode(fid)? else { return Ok(false) };
                 let size = inode.size.max(size);
                 match &log.purpose {
-                    Purpose::Extend { full } => extend::go_round(tx, fid, &mut inode, size, full)?,
-                    Purpose::Relayout { spec } if size == 0 => extend::lay_anew(tx, fid, &mut inode, spec)?,
+                    Purpose::Extend { full } => extend::replace_full_osts(tx, fid, &mut inode, size, full)?,
+                    Purpose::Relayout { spec } if size == 0 => extend::relayout_empty(tx, fid, &mut inode, spec)?,
                     Purpose::Exchange { other } if migrate::exchange(tx, fid, &mut inode, *other)? => {}
                     _ => {
                         learn_size(tx, fid, inode, size);
@@ -231,7 +233,7 @@ impl Mds {
         }
     }
 
-    /// Tells all OSTs at once the epoch and the end of their objects; returns the file's size as the home tells it then.
+    /// Sends all OSTs concurrently the epoch and the end of their objects. Returns the size that the home then reports.
     async fn tell_osts(
         &self,
         fid: Fid,
@@ -253,7 +255,7 @@ impl Mds {
         };
         let tasks: Vec<_> = ends.iter().map(ask).collect();
         let (mut told, mut failed) = (0, None);
-        // Of all of them, also after an error: while a file is stuck nothing is on its way to an OST.
+        // Await all tasks, also after an error: while a file is stuck, no request for it is in flight to an OST.
         for (task, (ost, _)) in tasks.into_iter().zip(&ends) {
             match task.await {
                 Some(Some(Ok(reply))) if *ost == layout.home() => told = reply.file_bytes,

@@ -1,4 +1,4 @@
-//! Leases are held, recalled and given back as the module says.
+//! Tests of grants, recalls and returns of leases.
 
 use super::*;
 use forebay_proto::message::Pieces;
@@ -28,7 +28,7 @@ fn said(acknowledged: u64, returned: &[Fid]) -> AwaitRecalls {
     AwaitRecalls { acknowledged, returned: returned.to_vec(), flushed: Vec::new() }
 }
 
-/// `A` is heard once a second from `from` to `until`, in seconds.
+/// `A` sends a request once a second from `from` to `until`, in seconds.
 fn hear(leases: &mut Leases, from: u64, until: u64) {
     for second in from..=until {
         leases.heard(A, at(1000 * second));
@@ -36,7 +36,7 @@ fn hear(leases: &mut Leases, from: u64, until: u64) {
     }
 }
 
-/// Nobody is heard, and the server runs.
+/// No session sends a request, and the server runs.
 fn serve(leases: &mut Leases, from: u64, until: u64) {
     for second in from..=until {
         leases.expire(at(1000 * second));
@@ -53,8 +53,8 @@ fn held_by_a() -> Leases {
 #[test]
 fn a_lease_stands_in_the_way_of_others_changes_until_it_is_given_back() {
     let mut leases = held_by_a();
-    assert!(leases.is_in_the_way(B, fid(5), Use::Changes));
-    assert!(!leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Changes));
+    assert!(leases.conflicts(B, fid(5), Use::Changes));
+    assert!(!leases.conflicts(B, fid(5), Use::Shows) && !leases.conflicts(A, fid(5), Use::Changes));
     assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(1100)), Some(at(3000)));
     assert_eq!(told(&mut leases), (vec![fid(5)], 1));
     assert_eq!(leases.acknowledge(A, &said(1, &[])), [fid(5)]);
@@ -66,7 +66,7 @@ fn a_lease_stands_in_the_way_of_others_changes_until_it_is_given_back() {
 fn what_its_holder_changed_is_not_shown_to_others() {
     let mut leases = held_by_a();
     leases.changed(A, fid(5));
-    assert!(leases.is_in_the_way(B, fid(5), Use::Shows) && !leases.is_in_the_way(A, fid(5), Use::Shows));
+    assert!(leases.conflicts(B, fid(5), Use::Shows) && !leases.conflicts(A, fid(5), Use::Shows));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn who_is_silent_loses_its_leases_and_who_is_heard_keeps_them() {
     assert_eq!(told(&mut leases), (vec![], 0));
     let mut leases = held_by_a();
     leases.heard(A, at(3000));
-    assert!(!leases.is_in_the_way(B, fid(5), Use::Changes), "it came too late");
+    assert!(!leases.conflicts(B, fid(5), Use::Changes), "it came too late");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn of_many_leases_on_an_inode_those_who_wait_are_told_when_the_last_two_end() {
         leases.grant(session, fid(5));
     }
     let wanted = uses(fid(5), Use::Changes);
-    // Each of them wants to change it.
+    // Each of them wants to change the inode.
     for session in sessions() {
         assert_eq!(leases.recall(session, &wanted, at(1000 + session.0)), Some(at(3000)));
     }
@@ -151,11 +151,11 @@ fn data_is_waited_for_as_long_as_its_holder_is_heard() {
     leases.heard(A, at(1000));
     leases.grant_data(A, fid(5));
     let wanted = uses(fid(5), Use::Shows);
-    assert!(leases.is_in_the_way(B, fid(5), Use::Shows));
+    assert!(leases.conflicts(B, fid(5), Use::Shows));
     assert_eq!(leases.recall(B, &wanted, at(1100)), Some(at(1100) + limits::DATA_TERM));
     let recall = leases.recalls(A).data[0].clone();
     leases.acknowledge(A, &said(recall.sequence, &[]));
-    assert!(leases.is_in_the_way(B, fid(5), Use::Shows), "it was heard, and not yet done");
+    assert!(leases.conflicts(B, fid(5), Use::Shows), "it was heard, and not yet done");
     hear(&mut leases, 2, 9);
     serve(&mut leases, 10, 15);
     assert_eq!(leases.recall(B, &wanted, at(15_000)), Some(at(9000) + limits::DATA_TERM));
@@ -194,7 +194,7 @@ fn who_is_heard_and_does_not_acknowledge_is_overdue() {
     leases.recall(B, &uses(fid(5), Use::Changes), at(10_000));
     let end = 10 + limits::HEARD_TERM.as_secs();
     hear(&mut leases, 11, end - 1);
-    assert!(leases.take_overdue().is_empty() && leases.is_in_the_way(B, fid(5), Use::Changes));
+    assert!(leases.take_overdue().is_empty() && leases.conflicts(B, fid(5), Use::Changes));
     hear(&mut leases, end, end);
     assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Keeps)]));
 }
@@ -331,18 +331,18 @@ fn silence_ends_what_is_kept_of_inodes_but_not_of_data() {
     leases.grant_data(A, fid(6));
     assert!(leases.expire(at(9000)) && !leases.expire(at(9000)));
     leases.heard(A, at(9001));
-    assert!(!leases.is_in_the_way(B, fid(5), Use::Changes) && leases.is_in_the_way(B, fid(6), Use::Shows));
+    assert!(!leases.conflicts(B, fid(5), Use::Changes) && leases.conflicts(B, fid(6), Use::Shows));
     leases.forget(A);
-    assert!(!leases.is_in_the_way(B, fid(6), Use::Shows) && leases.counters().0 == 0);
+    assert!(!leases.conflicts(B, fid(6), Use::Shows) && leases.counters().0 == 0);
 }
 
-/// Two that share the data of a file, by their claims.
+/// Two sessions with byte-range write leases on a file.
 fn shared() -> Leases {
     let mut leases = Leases::default();
     for (session, start) in [(A, 0), (B, 10)] {
         leases.heard(session, at(1000));
         let pieces = vec![Pieces { start, length: 10, stride: 20, count: 9 }];
-        assert!(leases.claims.claim(session, fid(5), pieces) && leases.is_share_free(fid(5)));
+        assert!(leases.claims.claim(session, fid(5), pieces) && leases.may_share_ranges(fid(5)));
     }
     leases.grant_data(A, fid(5));
     leases.grant_data(B, fid(5));
@@ -353,11 +353,11 @@ fn shared() -> Leases {
 fn who_shares_the_data_waits_for_nobody_else_who_does_and_all_others_wait_for_all() {
     let mut leases = shared();
     let (wanted, third) = (uses(fid(5), Use::Changes), SessionId(3));
-    assert!(!leases.is_in_the_way(A, fid(5), Use::Changes) && leases.is_in_the_way(third, fid(5), Use::Shows));
+    assert!(!leases.conflicts(A, fid(5), Use::Changes) && leases.conflicts(third, fid(5), Use::Shows));
     assert_eq!(leases.recall(A, &wanted, at(1100)), None);
-    assert!(leases.recall(third, &wanted, at(1100)).is_some() && !leases.is_share_free(fid(5)));
+    assert!(leases.recall(third, &wanted, at(1100)).is_some() && !leases.may_share_ranges(fid(5)));
     for session in [A, B] {
-        assert!(leases.is_in_the_way(third, fid(5), Use::Shows));
+        assert!(leases.conflicts(third, fid(5), Use::Shows));
         let flushed = leases.recalls(session).data;
         leases.acknowledge(session, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed });
     }
@@ -369,10 +369,10 @@ fn who_takes_a_claim_back_waits_for_the_others_whatever_it_holds_itself() {
     let mut leases = shared();
     leases.claims.end(A, fid(5));
     assert!(leases.recall_from_others(A, fid(5), at(1100)).is_some());
-    assert!(!leases.is_share_free(fid(5)), "one of its holders has no claim");
+    assert!(!leases.may_share_ranges(fid(5)), "one of its holders has no claim");
     let flushed = leases.recalls(B).data;
     leases.acknowledge(B, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed });
     assert!(leases.recall_from_others(A, fid(5), at(1200)).is_none() && leases.recalls(A).data.is_empty());
     leases.forget(A);
-    assert!(leases.is_share_free(fid(5)) && !leases.claims.has(A, fid(5)));
+    assert!(leases.may_share_ranges(fid(5)) && !leases.claims.has(A, fid(5)));
 }

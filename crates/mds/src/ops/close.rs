@@ -1,4 +1,4 @@
-//! Closes a handle; a writer's brings size and time, and attributes that were set meanwhile.
+//! Closes a handle. A writer's close brings size and time, and attributes that were set meanwhile.
 
 use forebay_proto::{
     Errno, ErrorReply,
@@ -14,8 +14,8 @@ pub fn keys(request: &Close) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Errors: EBADF for a handle that is not open in this session; those of [`inline::take`]; EBUSY, where attributes come along, of a
-/// file that is being cut, or whose data is not leased to the client; those of [`setattr::apply`].
+/// Errors: EBADF for a handle that is not open in this session; those of [`inline::take`]. With attributes also: EBUSY
+/// for a file with a truncate in progress, or whose data is not leased to the client; those of [`setattr::apply`].
 pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     let session = tx.origin.session;
     let flags = tx.memory.opens.flags(request.fid, session, request.handle).ok_or(Errno::EBADF)?;
@@ -24,7 +24,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     let before = inode.clone();
     let is_inline = inline::take(tx, request, &mut inode)?;
     if request.wrote {
-        // The handle goes whatever comes with it; a size that no file has is nothing to learn.
+        // The handle is removed in any case; a size that no file can have is ignored.
         let known = request.truncate_epoch == inode.truncate_epoch && request.size <= FILE_BYTES;
         let size = known.then_some(request.size);
         let mtime_ns = (request.attr_epoch == inode.attr_epoch).then_some(request.mtime_ns);
@@ -35,18 +35,18 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
         let written_ns = inode.ctime_ns;
         setattr::set(tx, set, &mut inode)?;
         if set.mask & set_attr::MTIME == 0 {
-            // What was written may have been written since.
+            // The last write may be later than the SETATTR.
             inode.ctime_ns = inode.ctime_ns.max(written_ns);
         }
         tx.touch(keys::inode(request.fid));
     }
-    // What lies here was written to no OST.
+    // Inline bytes were written to no OST.
     let wrote = request.wrote && !is_inline;
     let ended = tx.drop_handle(request.fid, session, request.handle, &inode, wrote)?;
     if ended {
         return Ok(Closed { attr: None });
     }
-    // What was written in place may change neither size nor time, but the content is another: see `migrate`.
+    // An overwrite may change neither size nor time, but it changes the content: see `migrate`.
     let is_changed = request.wrote || inode != before;
     let is_accessed = request.set.as_ref().is_some_and(|set| setattr::access(set, &mut inode));
     if is_changed {
@@ -54,14 +54,14 @@ pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     } else if is_accessed {
         tx.put_inode_accessed(request.fid, &inode);
     }
-    // Until now its attributes were nobody's to keep: whoever wrote it looks at it first.
+    // Until now no client could cache its attributes. The writer is the one most likely to read them next.
     let was_last = flags & open_flags::WRITE != 0 && tx.memory.opens.count(request.fid).writers == 1;
     let is_whole = was_last && !tx.memory.truncating.contains(&request.fid);
     let leases = if is_whole { tx.lease_anyway(request.fid, lease_flags::INODE) } else { 0 };
     Ok(Closed { attr: (leases != 0).then(|| tx.attr_of(request.fid, &inode, false)) })
 }
 
-/// What is to be set with a close may be.
+/// Checks that the attributes may be set with this close.
 fn check_set(tx: &Tx<'_>, request: &Close) -> Step<()> {
     let Some(set) = &request.set else { return Ok(()) };
     if set.fid != request.fid || set.mask & set_attr::SIZE != 0 {
@@ -70,17 +70,17 @@ fn check_set(tx: &Tx<'_>, request: &Close) -> Step<()> {
     if set.mask == set_attr::ACCESSED {
         return Ok(());
     }
-    // When it was executed first none may have been under way.
+    // At the first execution there may have been no truncate in progress.
     let is_cut = tx.memory.truncating.contains(&request.fid) && !tx.origin.is_replay;
-    if is_cut || !setattr::may_be_told(tx, set) {
+    if is_cut || !setattr::is_delayed_valid(tx, set) {
         return Err(ErrorReply::new(Errno::EBUSY, "the attributes have to be set by themselves").into());
     }
     Ok(())
 }
 
-/// Takes in what the OSTs told of a file: sizes of the same truncate epoch and times of the same attribute epoch only
-/// grow, but a write's time replaces one that somebody gave, or that the file got when it was made: by another clock. A
-/// modification time that moves takes the change time along, which never goes back.
+/// Takes over what the OSTs reported of a file. Within a truncate epoch the size only grows, and within an attribute
+/// epoch the time. But a write's time replaces one that a client set or that the file got at its creation, as that is
+/// of another clock. If the modification time moves, the change time moves with it, and it never goes back.
 pub fn learn(inode: &mut Inode, size: Option<u64>, mtime_ns: Option<i64>) {
     if let Some(size) = size {
         inode.size = inode.size.max(size);
@@ -267,7 +267,7 @@ mod tests {
         let told = Close { set: Some(SetAttr { at_ns: 5, ..owned(fid, 1) }), ..close(fid, 1) };
         assert_eq!(world.errno(|tx| apply(tx, &told)), Errno::EBUSY);
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::EBUSY);
-        // It was not being cut when this was executed first.
+        // No truncate was in progress at the first execution.
         world.is_replay = true;
         world.run(|tx| apply(tx, &request));
     }
@@ -300,7 +300,7 @@ mod tests {
             assert_eq!((after.mtime_ns, after.ctime_ns), (mtime_ns, before.ctime_ns + 1));
             before = after;
         }
-        // Who closes later and wrote earlier.
+        // A writer that closes later but wrote earlier.
         let mut after = before.clone();
         learn(&mut after, None, Some(made.mtime_ns - 1_000_000));
         assert_eq!(after, before);

@@ -1,4 +1,4 @@
-//! Makes a regular file and opens it, or opens the one that is there.
+//! Creates a regular file and opens it, or opens the existing one.
 
 use forebay_proto::{
     Errno, ErrorReply, Fid, Layout,
@@ -20,7 +20,8 @@ pub fn keys(request: &Create) -> [Key; 2] {
     [keys::inode(request.parent), keys::inode(request.fid)]
 }
 
-/// Errors: EEXIST (`EXCLUSIVE`), EISDIR, ELOOP, EACCES, ENOENT in a removed directory or of what is to be there (`EXISTING`), ENOSPC.
+/// Errors: EEXIST (`EXCLUSIVE`), EISDIR, ELOOP, EACCES, ENOENT in a removed directory or (`EXISTING`) of a missing
+/// file, ENOSPC.
 pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     tx.answered_at(request.parent, request.at_ns)?;
     let mut dir = tx.dir(request.parent)?;
@@ -46,8 +47,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     let writes = new.written;
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
     let mut leases = tx.lease_anyway(request.fid, lease_flags::INODE);
-    leases = tx.lease_alone(request.fid, request.parent, leases);
-    leases |= tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
+    leases = tx.lease_exclusive(request.fid, request.parent, leases);
+    leases |= tx.lease_entries_write(request.parent, &dir, lease_flags::PARENT_ENTRIES_WRITE);
     if request.handle != 0 {
         open::may_open(tx)?;
         open::add_handle(tx, request.fid, request.handle, request.flags, true);
@@ -57,9 +58,10 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
     Ok(OpenReply { leases, parent, ..tx.open_reply(request.fid, &inode, writes, true) })
 }
 
-/// A file that only its handle keeps (O_TMPFILE): an orphan from its birth.
+/// Creates a file without a name (O_TMPFILE): an orphan from the start, kept by its handle.
 ///
-/// Who may make names in `dir` may make it; the directory does not change. Errors: EINVAL without a handle, or with a name.
+/// The caller needs the permission to add names to `dir`; the directory does not change. Errors: EINVAL without a
+/// handle, or with a name.
 fn nameless(tx: &mut Tx<'_>, request: &Create, dir: &Inode) -> Step<OpenReply> {
     if request.handle == 0 || !request.name.is_empty() {
         return Err(ErrorReply::new(Errno::EINVAL, "a file without a name has a handle, and no name").into());
@@ -87,7 +89,7 @@ fn new_file<'a>(tx: &Tx<'_>, request: &'a Create, dir: &Inode) -> Step<NewInode<
     })
 }
 
-/// The layout of `fid` in `dir`: always the same one for the same transno.
+/// The layout of `fid` in `dir`: always the same for the same transno.
 pub fn choose_layout(tx: &Tx<'_>, fid: Fid, dir: &Inode, asked: &LayoutSpec, generation: u32) -> Step<Layout> {
     if tx.memory.placing && !tx.origin.is_replay {
         return Err(Halt::Placing);
@@ -101,17 +103,17 @@ pub fn choose_layout(tx: &Tx<'_>, fid: Fid, dir: &Inode, asked: &LayoutSpec, gen
     if !tx.is_answered() || chosen.is_ok() {
         return Ok(chosen?);
     }
-    // It was answered when there was room for it: who writes to it hears that there is none now.
+    // The client acknowledged the create when there was space for the file. A client that writes to it receives ENOSPC.
     let first = &mut parts[0];
     match wheels.of(&first.pool).and_then(|pool| pool.any(fid)) {
         Some(ost) => first.stripe_index = ost,
-        // The pool has been emptied, as it is before it is destroyed.
+        // The pool is empty, as it is before it is destroyed.
         None => (first.pool, first.stripe_index) = (String::new(), wheels.all().any(fid).unwrap_or(u32::MAX)),
     }
     Ok(placement::choose(fid, &parts, wheels, generation)?)
 }
 
-/// Whether a file that is made in `dir` as if nothing was asked for gets a layout, by what is known now.
+/// True if a file created in `dir` without a requested layout gets one, as far as is known now.
 pub fn takes_files(tx: &Tx<'_>, dir: &Inode) -> bool {
     let Some(wheels) = tx.memory.placement.at(tx.origin.transno) else { return false };
     match dir.dir().and_then(|dir| dir.default_layout.as_ref()) {
@@ -120,7 +122,7 @@ pub fn takes_files(tx: &Tx<'_>, dir: &Inode) -> bool {
     }
 }
 
-/// What OSTs are chosen by at the transaction's transno.
+/// The wheels to choose OSTs from at the transaction's transno.
 pub fn wheels<'a>(tx: &Tx<'a>) -> Step<&'a placement::Wheels> {
     tx.memory
         .placement
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOSPC);
         request.at_ns = 77;
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ESTALE, "it was not the client's to answer");
-        world.memory.kept.grant_names(forebay_proto::SessionId(1), Fid::ROOT);
+        world.memory.kept.grant_entries_write(forebay_proto::SessionId(1), Fid::ROOT);
         world.has_room = false;
         let reply = world.run(|tx| apply(tx, &request));
         assert_eq!((reply.attr.mtime_ns, reply.layout.unwrap().osts().len()), (77, 1));
@@ -222,7 +224,7 @@ mod tests {
         let mut request = world.create(&root(), dir, "a", 1);
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOSPC);
         request.at_ns = 77;
-        world.memory.kept.grant_names(forebay_proto::SessionId(1), dir);
+        world.memory.kept.grant_entries_write(forebay_proto::SessionId(1), dir);
         assert_eq!(world.run(|tx| apply(tx, &request)).layout.unwrap().osts(), [1], "it stays in its pool");
         let emptied = crate::placement::Table {
             weights: [(0, 9), (1, 9)].into(),

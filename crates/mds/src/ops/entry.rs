@@ -1,4 +1,4 @@
-//! What several operations answer with, and what all new inodes have in common.
+//! Replies that several operations share, and the creation of all kinds of inodes.
 
 use forebay_proto::{
     Errno, ErrorReply, Fid,
@@ -16,19 +16,19 @@ use crate::{
     tx::Tx,
 };
 
-/// What a new inode is made from.
+/// The properties of a new inode.
 pub struct NewInode<'a> {
-    /// Who makes it.
+    /// The caller that creates it.
     pub caller: &'a Caller,
     /// Its fid.
     pub fid: Fid,
-    /// Type and permission bits asked for.
+    /// Requested type and permission bits.
     pub mode: u32,
-    /// What the mode loses, unless the directory has a default access control list.
+    /// Bits that the mode loses, unless the directory has a default access control list.
     pub umask: u32,
-    /// What depends on the type.
+    /// The part that depends on the type.
     pub body: Body,
-    /// It may get objects from now on.
+    /// True if it may get objects from now on.
     pub written: bool,
 }
 
@@ -38,10 +38,10 @@ impl Tx<'_> {
         self.attr_of(fid, inode, self.memory.opens.has_writer(fid))
     }
 
-    /// The same; `has_writer`: somebody may write to it.
+    /// The same; `has_writer`: a session may write to it.
     pub fn attr_of(&self, fid: Fid, inode: &Inode, has_writer: bool) -> forebay_proto::message::Attr {
-        // Of a file whose truncate is stuck an OST has no answer: what the MDT knows is shown. Of one whose bytes lie here OSTs know
-        // nothing.
+        // While a file's truncate is stuck, an OST does not reply for it: the reply shows what the MDT knows. Of an
+        // inline file the OSTs know nothing.
         let is_asked = has_writer && inode.is_file() && !inode.inline && !self.memory.stuck.contains(&fid);
         let flags = match is_asked {
             false => 0,
@@ -54,7 +54,7 @@ impl Tx<'_> {
         inode.attr(fid, flags | time_set)
     }
 
-    /// An inode as most replies show it.
+    /// The reply for an inode, as most operations send it.
     pub fn entry_reply(&self, fid: Fid, inode: &Inode) -> EntryReply {
         EntryReply {
             attr: self.attr(fid, inode),
@@ -65,12 +65,12 @@ impl Tx<'_> {
         }
     }
 
-    /// The same, with a lease if it can be had.
+    /// The same, with a lease if it can be granted.
     pub fn leased_reply(&mut self, fid: Fid, inode: &Inode) -> EntryReply {
         EntryReply { leases: self.lease(fid, lease_flags::INODE), ..self.entry_reply(fid, inode) }
     }
 
-    /// An inode as open and create show it, with the handle that this request brings counted already.
+    /// The reply to open and create. It counts the handle that this request opens already.
     pub fn open_reply(&self, fid: Fid, inode: &Inode, writes: bool, created: bool) -> OpenReply {
         let has_writer = writes || self.memory.opens.has_writer(fid);
         OpenReply {
@@ -82,7 +82,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Refuses unless `caller` may make names in `dir`. Errors: ENOENT in a removed directory, EACCES, ENOSPC.
+    /// Refuses unless `caller` may add names to `dir`. Errors: ENOENT in a removed directory, EACCES, ENOSPC.
     pub fn may_add(&self, caller: &Caller, dir: &Inode) -> Step<()> {
         if dir.nlink == 0 {
             return Err(Errno::ENOENT.into());
@@ -91,7 +91,7 @@ impl Tx<'_> {
         self.need_room()
     }
 
-    /// Refuses a fid that is not the client's to give, or was given already.
+    /// Refuses a fid whose sequence is not leased to the client, or that was used already.
     pub fn check_new_fid(&self, fid: Fid) -> Step<()> {
         let leased = self.memory.leases.get(&fid.sequence()) == Some(&self.origin.client);
         if fid.high != u64::from(self.memory.mdt_index) || !leased {
@@ -104,7 +104,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Makes an inode under the name that was not found in `parent`, and counts it there.
+    /// Creates an inode under the name that was not found in `parent`, and counts it there.
     pub fn add_inode(&mut self, found: &Found, dir: &mut Inode, name: &[u8], new: NewInode<'_>) -> Step<Inode> {
         let (fid, is_dir) = (new.fid, matches!(new.body, Body::Dir(_)));
         let mut inode = self.new_inode(dir, new);
@@ -116,7 +116,7 @@ impl Tx<'_> {
         Ok(inode)
     }
 
-    /// Makes an inode that no name points to, as if in `dir`; `linkable`: it may be given one.
+    /// Creates an inode without a name, as if in `dir`; `linkable`: it may get a name later.
     pub fn add_nameless(&mut self, dir: &Inode, new: NewInode<'_>, linkable: bool) -> Inode {
         let fid = new.fid;
         let mut inode = Inode { nlink: 0, ..self.new_inode(dir, new) };
@@ -144,7 +144,7 @@ impl Tx<'_> {
             attr_epoch: 0,
             transno: self.origin.transno,
             written: new.written,
-            // The first write's time is another clock's, which may be behind.
+            // The first write's time comes from another clock, which may be behind.
             mtime_set: is_file,
             xattrs: false,
             sparse: false,

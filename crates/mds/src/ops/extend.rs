@@ -1,10 +1,12 @@
-//! Gives parts of a file OSTs: those that have none yet, and what follows the end of a file whose OSTs are full.
+//! Assigns OSTs to parts of a file: to components that have none yet, and to the range behind the end of a file whose
+//! OSTs are full.
 //!
-//! Order: nobody is shown the new layout before it is committed (`Effects::hidden`, the truncate log), so whoever dies, what
-//! a client writes under it is found again: the choice need not be repeatable as a create's is.
-//! Order: where OSTs are full, all OSTs of the file are first told of a new truncate epoch. From then on nobody writes
-//! under the old layout, and the size that the home tells is what has been acknowledged to anybody: what lies behind it can
-//! be given to others. The file is then cut to that very size, so that bytes of writes that failed are gone everywhere.
+//! Order: nobody is shown the new layout before it is committed (`Effects::hidden`, the truncate log). So data that a
+//! client writes under it is found after any crash, and the choice need not be repeatable as that of a create is.
+//! Order: where OSTs are full, all OSTs of the file first get a new truncate epoch. From then on nobody writes under
+//! the old layout, and the size that the home reports covers every acknowledged write. What lies behind that size can
+//! be given to other OSTs. The file is then cut to exactly that size, so that bytes of failed writes are gone
+//! everywhere.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +31,7 @@ pub fn keys(request: &ExtendLayout) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Errors: EBADF, ESTALE, ENOSPC where no OST has room.
+/// Errors: EBADF, ESTALE, ENOSPC if no OST has space.
 pub fn apply(tx: &mut Tx<'_>, request: &ExtendLayout) -> Step<Empty> {
     tx.wait_for_truncate(request.fid)?;
     if tx.memory.placing && !tx.origin.is_replay {
@@ -60,7 +62,7 @@ fn fill_gaps(tx: &mut Tx<'_>, request: &ExtendLayout, inode: &mut Inode) -> Step
         placement::fill(request.fid, layout, *number, wheels, &[])?;
     }
     if bare.is_empty() {
-        // Somebody else has asked meanwhile.
+        // Another client has requested it meanwhile.
         return Ok(());
     }
     layout.generation += 1;
@@ -70,7 +72,7 @@ fn fill_gaps(tx: &mut Tx<'_>, request: &ExtendLayout, inode: &mut Inode) -> Step
     Ok(())
 }
 
-/// Begins to pass full OSTs over, if there are others.
+/// Starts to replace full OSTs, if there are others.
 fn pass_over(tx: &mut Tx<'_>, request: &ExtendLayout, inode: &mut Inode) -> Step<()> {
     let wheels = create::wheels(tx)?;
     let layout = inode.layout().ok_or(Errno::EINVAL)?;
@@ -80,12 +82,12 @@ fn pass_over(tx: &mut Tx<'_>, request: &ExtendLayout, inode: &mut Inode) -> Step
         return Ok(());
     }
     let wheel = wheels.of(&part.pool).unwrap_or(wheels.all());
-    // Where all are full, this is found without asking any: a system that is full answers at once.
+    // Where all OSTs are full, the known state suffices: a full system replies at once, without asking any OST.
     let beside = |known: &BTreeSet<u32>| known.iter().chain(&request.full).copied().collect::<Vec<u32>>();
     let is_elsewhere = |full: &[u32]| !wheel.spread(request.fid, number as u64, 1, full).is_empty();
     let mut full = beside(&tx.memory.full);
     if !is_elsewhere(&full) {
-        // Two percent of a large OST are room for many files.
+        // Two percent of a large OST are space for many files.
         full = beside(&tx.memory.exhausted);
     }
     if !is_elsewhere(&full) || layout.components.len() >= COMPONENTS || request.offset < inode.size {
@@ -98,8 +100,8 @@ fn pass_over(tx: &mut Tx<'_>, request: &ExtendLayout, inode: &mut Inode) -> Step
     Ok(())
 }
 
-/// The second half, once all OSTs know the epoch and the home has told `size`: what lies behind it gets other OSTs.
-pub fn go_round(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, size: u64, full: &[u32]) -> Step<()> {
+/// The second half, once all OSTs know the epoch and the home has reported `size`: what lies behind it gets other OSTs.
+pub fn replace_full_osts(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, size: u64, full: &[u32]) -> Step<()> {
     let wheels = create::wheels(tx)?;
     let Body::File(layout) = &mut inode.body else { return Err(Errno::EINVAL.into()) };
     layout.former = layout.osts();
@@ -123,8 +125,13 @@ pub fn go_round(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, size: u64, full: &
     Ok(())
 }
 
-/// The second half for an empty file that is given another layout.
-pub fn lay_anew(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, spec: &forebay_proto::message::LayoutSpec) -> Step<()> {
+/// The second half for an empty file that gets another layout.
+pub fn relayout_empty(
+    tx: &mut Tx<'_>,
+    fid: Fid,
+    inode: &mut Inode,
+    spec: &forebay_proto::message::LayoutSpec,
+) -> Step<()> {
     let Body::File(old) = &inode.body else { return Err(Errno::EINVAL.into()) };
     let chosen = create::choose_layout(tx, fid, inode, spec, old.generation + 1)?;
     let mut layout = Layout { objects: old.objects, former: old.osts(), ..chosen };
@@ -134,13 +141,13 @@ pub fn lay_anew(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, spec: &forebay_pro
     Ok(())
 }
 
-/// Those that a component names (again) are no former OSTs.
+/// Removes OSTs that a component names (again) from the former OSTs.
 fn revive(layout: &mut Layout) {
     let named: Vec<u32> = layout.components.iter().flat_map(|part| part.osts.iter().copied()).collect();
     layout.former.retain(|ost| !named.contains(ost));
 }
 
-/// The file keeps its size under the new layout: every OST is told what it is to have of it.
+/// The file keeps its size under the new layout: logs a cut, which gives every OST the end of its object.
 pub fn recut(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, size: u64) {
     inode.size = size;
     inode.truncate_epoch += 1;
@@ -199,7 +206,7 @@ mod tests {
         assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
         world.run(|tx| {
             let mut inode = tx.inode(fid)?;
-            go_round(tx, fid, &mut inode, 1_000_000, &[full])
+            replace_full_osts(tx, fid, &mut inode, 1_000_000, &[full])
         });
         let after = layout(&mut world, fid);
         let ends: Vec<u64> = after.components.iter().map(|part| part.end).collect();
@@ -215,11 +222,11 @@ mod tests {
         let full = layout(&mut world, fid).home();
         world.run(|tx| {
             let mut inode = tx.inode(fid)?;
-            go_round(tx, fid, &mut inode, 0, &[full])
+            replace_full_osts(tx, fid, &mut inode, 0, &[full])
         });
         let after = layout(&mut world, fid);
         assert_eq!((after.components.len(), &after.former[..], after.home() == full), (2, &[full][..], false));
-        // Its object is known to be there, and goes with the file.
+        // Its object is known to exist, and is destroyed with the file.
         assert!(after.osts().contains(&full) && after.object_ends(1 << 30).contains(&(full, 0)));
     }
 

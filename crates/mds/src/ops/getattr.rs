@@ -1,4 +1,4 @@
-//! Attributes of a fid.
+//! Returns the attributes of a fid.
 
 use forebay_proto::message::{EntryReply, GetAttr};
 

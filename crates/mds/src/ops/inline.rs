@@ -1,13 +1,15 @@
-//! Small files whose bytes lie with the MDT, in a row of their own beside the inode's.
+//! Inline data: small files whose bytes are stored on the MDT, in a row beside the inode's.
 //!
-//! They come with the last close of whoever made the file, or cut it to nothing, if no OST was asked anything of it since
-//! ([`take`]). Before anybody writes to it again they are written to the file's home ([`outline`]): through the log of truncates, under a
-//! new truncate epoch, so whoever dies, they get there.
+//! The client that created the file, or cut it to nothing, sends the bytes with its last close, if no OST was asked
+//! anything about the file since ([`take`]). Before anybody writes to the file again, the bytes are written to the
+//! file's home ([`outline`]). That goes through the truncate log, under a new truncate epoch, so it completes after any
+//! crash.
 //!
-//! Invariant: the row is there if and only if the inode says so, and is as long as the file.
-//! Invariant: within a truncate epoch the bytes stay as they are; so whoever was shown them may keep them until it sees another.
-//! Invariant: while bytes lie here no OST has any of the file: who has it open to write asks for [`outline`] before it asks an
-//! OST for anything.
+//! Invariant: the row exists if and only if the inode says so, and is as long as the file.
+//! Invariant: within a truncate epoch the bytes do not change, so a client that was shown them may cache them until it
+//! sees another epoch.
+//! Invariant: while the bytes are inline, no OST has any of the file. A client with the file open for writing requests
+//! [`outline`] before it sends an OST any request.
 
 use bytes::Bytes;
 use forebay_env::{Bug, planted};
@@ -43,11 +45,11 @@ pub fn decode(row: &Bytes) -> Result<Bytes, DecodeError> {
     }
 }
 
-/// The bytes of a file that has them here. Errors: EIO for a row that is not there, or not as long as the file.
+/// The bytes of an inline file. Errors: EIO for a row that is missing, or not as long as the file.
 pub fn bytes(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Bytes> {
     let key = keys::inline(fid);
     if inode.size > INLINE_BYTES as u64 && tx.memory.truncating.contains(&fid) {
-        // It grows out of the row, and that does not come to an end.
+        // The file grows beyond inline size, and that truncate is stuck.
         return Err(stuck_truncate(fid).into());
     }
     let row = tx.row(key)?.ok_or(DecodeError::new("inline: it is missing")).and_then(|row| decode(&row));
@@ -59,8 +61,9 @@ pub fn bytes(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Bytes> {
     whole.map_err(|error| corrupt(key.as_ref(), error))
 }
 
-/// The last close brings all bytes of the file (`inode`, with its size already), of which `true` says that they are here now. Errors: EBUSY
-/// where somebody else has it open or is cutting it, or it has bytes; ENOSPC; EINVAL.
+/// Takes all bytes of the file from its last close. `inode` has the new size already. True if the bytes are inline now.
+/// Errors: EBUSY if another handle has the file open, if a truncate is in progress, or if the file has bytes; ENOSPC;
+/// EINVAL.
 pub fn take(tx: &mut Tx<'_>, request: &Close, inode: &mut Inode) -> Step<bool> {
     let Some(bytes) = &request.inline else { return Ok(false) };
     let flags = tx.memory.opens.flags(request.fid, tx.origin.session, request.handle).unwrap_or_default();
@@ -69,11 +72,11 @@ pub fn take(tx: &mut Tx<'_>, request: &Close, inode: &mut Inode) -> Step<bool> {
         return Err(ErrorReply::new(Errno::EINVAL, "these are not all bytes of a small file").into());
     }
     if inode.nlink == 0 && tx.memory.opens.count(request.fid).handles == 1 {
-        // It goes with this handle.
+        // The file is destroyed with this handle.
         return Ok(false);
     }
-    // Whoever had it open besides when this was executed first may be lost; and a truncate that had come to its end may have to come to
-    // it again.
+    // A session that also had the file open at the first execution may be lost. A truncate that was complete then may
+    // be in progress again.
     let is_last =
         tx.origin.is_replay || tx.memory.opens.count(request.fid).handles == 1 || planted(Bug::InlineTakenFromOthers);
     let is_cut = !tx.origin.is_replay && tx.memory.truncating.contains(&request.fid);
@@ -90,7 +93,7 @@ pub fn take(tx: &mut Tx<'_>, request: &Close, inode: &mut Inode) -> Step<bool> {
     Ok(true)
 }
 
-/// As many bytes as may lie here lie on the home of the file, in its first object.
+/// True if the home's first object can hold the largest inline file.
 fn has_room_for_all(inode: &Inode) -> bool {
     let first = inode.layout().and_then(|layout| layout.components.first());
     first.is_some_and(|part| part.has_osts() && part.end >= INLINE_BYTES as u64)
@@ -106,7 +109,7 @@ pub fn read_keys(request: &ReadInline) -> [Key; 2] {
     keys(request.fid)
 }
 
-/// The bytes, as the reply's bulk; none if they are not here. Errors: ESTALE.
+/// Returns the bytes as the reply's bulk; no bulk if the file is not inline. Errors: ESTALE.
 pub fn read(tx: &mut Tx<'_>, request: &ReadInline) -> Step<EntryReply> {
     tx.wait_while_cut(request.fid)?;
     let inode = tx.inode(request.fid)?;
@@ -121,8 +124,8 @@ pub fn outline_keys(request: &Outline) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Begins to write the bytes to the file's home, if they are here; shows the file as it is then. Errors: ESTALE; ENOSPC; EIO where an
-/// OST cannot take them.
+/// Starts to write the bytes to the file's home, if the file is inline. Replies with the file's state after that.
+/// Errors: ESTALE; ENOSPC; EIO if an OST cannot take the bytes.
 pub fn outline(tx: &mut Tx<'_>, request: &Outline) -> Step<EntryReply> {
     tx.wait_for_truncate(request.fid)?;
     let mut inode = tx.inode(request.fid)?;
@@ -134,7 +137,8 @@ pub fn outline(tx: &mut Tx<'_>, request: &Outline) -> Step<EntryReply> {
         }
         let size = inode.size;
         inode.truncate_epoch += 1;
-        // The time of that write is no time of the file. The one that it has is of its writer's clock; the next is an OST's.
+        // The time of this write must not become the file's time. The current time is by its writer's clock, the next
+        // one by an OST's.
         (inode.attr_epoch, inode.mtime_set) = (inode.attr_epoch + 1, true);
         tx.put_inode_touched(request.fid, &mut inode);
         tx.log_truncate(request.fid, &inode, Purpose::Outline { size });
@@ -144,8 +148,8 @@ pub fn outline(tx: &mut Tx<'_>, request: &Outline) -> Step<EntryReply> {
 }
 
 impl Tx<'_> {
-    /// The row of a file that gets another size (its inode has the old one): cut, grown by zeros, gone with its last byte; left where
-    /// it is if the file grows out of it.
+    /// Adjusts the row of a file that gets another size (its inode has the old one). The bytes are cut or extended by
+    /// zeros. The row is deleted at size 0, and stays unchanged if the file grows beyond inline size.
     pub fn resize_inline(&mut self, fid: Fid, inode: &mut Inode, size: u64) -> Step<()> {
         let old = bytes(self, fid, inode)?;
         match usize::try_from(size).ok().filter(|size| *size <= INLINE_BYTES) {
@@ -166,7 +170,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The bytes lie on the file's home now (its inode is not yet written).
+    /// The bytes are on the file's home now (the caller writes the inode's row).
     pub fn end_inline(&mut self, fid: Fid, inode: &mut Inode) {
         self.delete(keys::inline(fid));
         inode.inline = false;
@@ -207,7 +211,7 @@ mod tests {
         world.run(|tx| ops::create::apply(tx, &request)).attr.fid
     }
 
-    /// A file of which the bytes are here.
+    /// An inline file.
     fn small(world: &mut World) -> Fid {
         let fid = made(world);
         world.run(|tx| ops::close::apply(tx, &close(fid, BYTES)));
@@ -245,7 +249,7 @@ mod tests {
         let reply = open(&mut world, fid, open_flags::READ, 2);
         assert_eq!((reply.attr.size, reply.attr.flags), (12, attr_flags::INLINE));
         assert_eq!((world.effects.bulk.as_deref(), reply.leases), (Some(BYTES), lease_flags::INODE));
-        // Who is going to write gets them, and no lease that would say that nobody does.
+        // A client that opens for writing gets the bytes, but no lease that would say that nobody writes.
         let reply = open(&mut world, fid, open_flags::READ | open_flags::WRITE, 3);
         assert_eq!(world.effects.bulk.as_deref(), Some(BYTES));
         assert_eq!(reply.leases & lease_flags::INODE, 0);
@@ -283,7 +287,7 @@ mod tests {
         open(&mut world, fid, open_flags::READ, 9);
         world.session = SessionId(1);
         assert_eq!(world.errno(|tx| ops::close::apply(tx, &close(fid, BYTES))), Errno::EBUSY);
-        // It was taken once; whoever has it open now had not then.
+        // It was taken once; the session that has the file open now did not then.
         world.is_replay = true;
         world.run(|tx| ops::close::apply(tx, &close(fid, BYTES)));
         assert_eq!(here(&mut world, fid).as_deref(), Some(BYTES));
@@ -355,7 +359,7 @@ mod tests {
             Ok(())
         });
         assert_eq!(here(&mut world, fid), None);
-        // Who asks again is told what is.
+        // A client that asks again gets the current state.
         let entry = world.run(|tx| outline(tx, &Outline { fid }));
         assert_eq!((entry.attr.truncate_epoch, world.effects.truncate), (1, None));
         let entry = world.run(|tx| read(tx, &ReadInline { fid }));

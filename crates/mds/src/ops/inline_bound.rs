@@ -1,8 +1,9 @@
 //! The inline bound of a file or directory, as the extended attribute `user.forebay.inline`.
 //!
-//! It stands in the inode, beside its commit level ([`super::level`]) and for the same reasons: clients find it with the attributes, and what
-//! is made in a directory has it from its beginning. It is listed where there is one, so that copies with attributes keep it.
-//! Not here: keeping to it. It tells clients what to bring ([`super::inline`]), and what they bring the MDT takes.
+//! It is part of the inode, like the commit level ([`super::level`]) and for the same reasons: clients get it with the
+//! attributes, and files and directories inherit it from the directory when they are created. It is listed where it is
+//! set, so that copies with attributes preserve it.
+//! Not here: enforcing it. It advises clients what to send ([`super::inline`]); the MDT takes what they send.
 
 use forebay_proto::{
     Errno, ErrorReply, Fid,
@@ -12,13 +13,13 @@ use forebay_proto::{
 use super::xattr;
 use crate::{halt::Step, inode::Inode, tx::Tx};
 
-/// Errors: ENODATA if it has none of its own.
+/// Errors: ENODATA if the inode has no bound of its own.
 pub fn get(inode: &Inode) -> Result<XattrReply, Errno> {
     let bound = inode.inline_bound.ok_or(Errno::ENODATA)?;
     Ok(XattrReply { value: bound.name().into() })
 }
 
-/// Errors: EINVAL for what is no bound, EEXIST, ENODATA, ENOSPC.
+/// Errors: EINVAL for an invalid bound, EEXIST, ENODATA, ENOSPC.
 pub fn set(tx: &mut Tx<'_>, request: &SetXattr, inode: &mut Inode) -> Step<Empty> {
     let bound = std::str::from_utf8(&request.value).ok().and_then(InlineBound::named);
     let words = "user.forebay.inline is whole KiB up to 16KiB, or 0 to have every file on the OSTs; remove it to have the \
@@ -68,7 +69,7 @@ mod tests {
         world.run(|tx| xattr::set(tx, &put(fid, bound, 0)));
     }
 
-    /// Of the attributes, of the extended one, and whether that is listed.
+    /// The bound in the attributes, the extended attribute, and whether that is listed.
     fn seen(world: &mut World, fid: Fid) -> (Option<usize>, Step<Bytes>, bool) {
         let get = GetXattr { caller: root(), fid, name: Bytes::from_static(INLINE_XATTR) };
         let bound = world.run(|tx| Ok(tx.attr(fid, &tx.inode(fid)?))).inline_bound();

@@ -1,6 +1,7 @@
 //! Leases a sequence of fids to a client.
 //!
-//! Invariant: the lease is durable before it is replied (the server waits for the commit): a fid is never given twice.
+//! Invariant: the lease is durable before it is replied (the server waits for the commit): a fid is never assigned
+//! twice.
 
 use forebay_proto::{
     DecodeError, FidSequence, Reader, Uuid,
@@ -30,7 +31,7 @@ pub fn apply(tx: &mut Tx<'_>, _request: &LeaseSequence) -> Step<LeaseSequenceRep
     Ok(LeaseSequenceReply { mdt_index: tx.memory.mdt_index, sequence })
 }
 
-/// Whose a lease is: reads its row.
+/// Reads a lease's row: the client that holds the lease.
 pub fn decode_lease(bytes: &[u8]) -> Result<Uuid, DecodeError> {
     let mut r = Reader::new(bytes);
     if r.u8()? != VERSION {

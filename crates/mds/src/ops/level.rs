@@ -1,8 +1,8 @@
 //! The commit level of a file or directory, as the extended attribute `user.forebay.commit`.
 //!
-//! It stands in the inode, not among the extended attributes: operations look at it whenever they write an inode
-//! ([`Tx::insist_on_commit`]), clients find it with the attributes, and what is made in a directory has it from its beginning.
-//! It is listed where there is one, so that copies with attributes keep it.
+//! It is part of the inode, not of the extended attributes. Operations check it whenever they write an inode
+//! ([`Tx::insist_on_commit`]). Clients get it with the attributes, and files and directories inherit it from the
+//! directory when they are created. It is listed where it is set, so that copies with attributes preserve it.
 
 use bytes::Bytes;
 use forebay_proto::{
@@ -13,13 +13,13 @@ use forebay_proto::{
 use super::xattr;
 use crate::{halt::Step, inode::Inode, tx::Tx};
 
-/// Errors: ENODATA if it has none of its own.
+/// Errors: ENODATA if the inode has no level of its own.
 pub fn get(inode: &Inode) -> Result<XattrReply, Errno> {
     let level = inode.level.ok_or(Errno::ENODATA)?;
     Ok(XattrReply { value: Bytes::from_static(level.name().as_bytes()) })
 }
 
-/// Errors: EINVAL for what is no level, EEXIST, ENODATA, ENOSPC.
+/// Errors: EINVAL for an invalid level, EEXIST, ENODATA, ENOSPC.
 pub fn set(tx: &mut Tx<'_>, request: &SetXattr, inode: &mut Inode) -> Step<Empty> {
     let level = std::str::from_utf8(&request.value).ok().and_then(CommitLevel::named);
     let words = "user.forebay.commit is commit, data or memory; remove it to have the mount's level again";
@@ -38,7 +38,7 @@ pub fn remove(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode) -> Step<Empty> {
 }
 
 fn put(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, level: Option<CommitLevel>) -> Step<Empty> {
-    // The end of the level is the last change under it.
+    // The removal of the level is the last change under it.
     tx.insist_on_commit(inode);
     inode.level = level;
     inode.changed_at(tx.origin.now_ns);
@@ -163,7 +163,7 @@ mod tests {
         };
         world.run(|tx| ops::rename::apply(tx, &rename(dir, other)));
         assert!(waits(&world));
-        // It has the level wherever it is.
+        // It has the level in every directory.
         let link = Link { caller: root(), fid: file, parent: other, name: "g".into() };
         world.run(|tx| ops::link::apply(tx, &link));
         assert!(waits(&world));
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_write_is_known_before_it_does_and_whoever_reads_waits_for_nothing() {
+    fn writing_open_at_level_commit_waits_reading_open_does_not() {
         let mut world = World::new();
         let request = world.create(&root(), Fid::ROOT, "f", 1);
         let fid = world.run(|tx| ops::create::apply(tx, &request)).attr.fid;
         give(&mut world, fid, CommitLevel::Commit);
         world.close(fid, 1, true);
         assert!(waits(&world));
-        // One that comes again asks for a lease, and is known.
+        // A handle that the session opens again is known: the open only asks for a lease.
         let (write, read) = (open_flags::WRITE, open_flags::READ);
         for (flags, handle, is_new) in [(write, 2, true), (write, 2, false), (read, 3, true), (write, 3, true)] {
             world.run(|tx| ops::open::apply(tx, &Open { caller: root(), fid, flags, handle }));
@@ -208,7 +208,7 @@ mod tests {
             let flags = world.run(|tx| {
                 let inode = tx.inode(dir)?;
                 tx.lease(dir, lease_flags::INODE);
-                Ok(tx.lease_names(dir, &inode, lease_flags::NAMES))
+                Ok(tx.lease_entries_write(dir, &inode, lease_flags::NAMES))
             });
             assert_eq!(flags == lease_flags::NAMES, leased, "{level:?}");
         }

@@ -1,4 +1,4 @@
-//! Another name for a file.
+//! Adds another name to a file.
 
 use forebay_proto::{
     Errno, limits,
@@ -12,7 +12,8 @@ pub fn keys(request: &Link) -> [Key; 2] {
     [keys::inode(request.parent), keys::inode(request.fid)]
 }
 
-/// Errors: EEXIST, EPERM for directories, EMLINK, ENOENT for a file whose last name went or that is never to have one, EACCES, ENOSPC.
+/// Errors: EEXIST, EPERM for directories, EMLINK, ENOENT for a file that lost its last name or may never have one,
+/// EACCES, ENOSPC.
 pub fn apply(tx: &mut Tx<'_>, request: &Link) -> Step<EntryReply> {
     let mut dir = tx.dir(request.parent)?;
     name::check(&request.name, Errno::EEXIST)?;

@@ -1,4 +1,4 @@
-//! Name to attributes.
+//! Looks up a name and returns its attributes.
 
 use forebay_proto::{
     Errno,
@@ -31,7 +31,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<LookupReply> {
     tx.wait_while_cut(fid)?;
     let inode = tx.named_inode(fid)?;
     let mut entry = tx.leased_reply(fid, &inode);
-    entry.leases = tx.lease_alone(fid, request.parent, entry.leases);
+    entry.leases = tx.lease_exclusive(fid, request.parent, entry.leases);
     Ok(LookupReply { leases: entry.leases | tx.lease(request.parent, lease_flags::PARENT), entry: Some(entry) })
 }
 

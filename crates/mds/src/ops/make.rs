@@ -1,4 +1,4 @@
-//! Makes a directory, symbolic link, fifo, socket or device.
+//! Creates a directory, symbolic link, fifo, socket or device.
 
 use bytes::Bytes;
 use forebay_proto::{
@@ -22,7 +22,8 @@ pub fn keys(request: &Make) -> [Key; 2] {
     [keys::inode(request.parent), keys::inode(request.fid)]
 }
 
-/// Errors: EEXIST, EACCES, EPERM for a device by another than user 0, ENOENT in a removed directory, ENOSPC, EMLINK.
+/// Errors: EEXIST, EACCES, EPERM for a device if the caller is not user 0, ENOENT in a removed directory, ENOSPC,
+/// EMLINK.
 pub fn apply(tx: &mut Tx<'_>, request: &Make) -> Step<EntryReply> {
     tx.answered_at(request.parent, request.at_ns)?;
     let mut dir = tx.dir(request.parent)?;
@@ -41,10 +42,10 @@ pub fn apply(tx: &mut Tx<'_>, request: &Make) -> Step<EntryReply> {
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
     let parent = tx.kept_parent(request.parent)?;
     let reply = tx.leased_reply(request.fid, &inode);
-    let mut leases = tx.lease_alone(request.fid, request.parent, reply.leases);
-    leases |= tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
+    let mut leases = tx.lease_exclusive(request.fid, request.parent, reply.leases);
+    leases |= tx.lease_entries_write(request.parent, &dir, lease_flags::PARENT_ENTRIES_WRITE);
     if inode.is_dir() {
-        leases |= tx.lease_names(request.fid, &inode, lease_flags::NAMES);
+        leases |= tx.lease_entries_write(request.fid, &inode, lease_flags::NAMES);
     }
     Ok(EntryReply { parent, leases, ..reply })
 }
@@ -59,7 +60,7 @@ fn body(tx: &Tx<'_>, request: &Make, dir: &Inode) -> Result<Body, ErrorReply> {
         })),
         S_IFLNK => symlink(&request.symlink).map(Body::Symlink).map_err(Into::into),
         S_IFIFO | S_IFSOCK => Ok(Body::Special(0)),
-        // An overlay's whiteout anybody may make (Linux 5.8).
+        // Any user may make an overlay's whiteout (Linux 5.8).
         S_IFCHR if request.rdev == 0 => Ok(Body::Special(0)),
         S_IFCHR | S_IFBLK if request.caller.uid == 0 => Ok(Body::Special(request.rdev)),
         S_IFCHR | S_IFBLK => Err(Errno::EPERM.into()),

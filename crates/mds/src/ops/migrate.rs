@@ -1,16 +1,18 @@
-//! A file takes over the objects of another, into which it was copied: how a file with data gets another layout.
+//! Migrate: a file takes over the objects of another file, into which it was copied. This gives a file with data
+//! another layout.
 //!
-//! Whoever migrates asks for the file's version, copies it to a file without a name that has the layout wanted, and asks for
-//! the exchange. It is refused if the file changed since, has a writer, or is open elsewhere; else its OSTs are told of a new
-//! truncate epoch (nobody reads or writes under the old layout any more), and one transaction exchanges the layouts. The other
-//! file goes with its last handle, and the old objects with it. Whoever dies at any moment leaves either layout, whole.
+//! The migrating client asks for the file's version, copies the file to a file without a name that has the wanted
+//! layout, and requests the exchange. The MDT refuses if the file changed since, has a writer, or is open elsewhere.
+//! Otherwise its OSTs get a new truncate epoch (nobody reads or writes under the old layout any more), and one
+//! transaction exchanges the layouts. The other file is destroyed with its last handle, and the old objects with it.
+//! After a crash at any moment the file has one of the two layouts, complete.
 //!
-//! Objects keep the fid they were made under. So after the exchange the layout names it (`Layout::objects`), and a row says
-//! whose objects they are: the collection asks for it.
+//! Objects keep the fid under which they were created. So after the exchange the layout holds that fid
+//! (`Layout::objects`), and a row says which file owns the objects. The collection reads that row.
 
 use forebay_proto::{
     Errno, ErrorReply, Fid, Layout, Transno,
-    message::{Empty, Migrate, MigrateReply, MigrateStart},
+    message::{Empty, GetContentVersion, Migrate, MigrateReply},
 };
 
 use super::{Purpose, extend};
@@ -24,7 +26,7 @@ use crate::{
 };
 
 /// Rows worth prefetching together.
-pub fn start_keys(request: &MigrateStart) -> [Key; 1] {
+pub fn start_keys(request: &GetContentVersion) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
@@ -33,8 +35,8 @@ pub fn keys(request: &Migrate) -> [Key; 2] {
     [keys::inode(request.fid), keys::inode(request.other)]
 }
 
-/// What the file's content is called until it changes. Errors: EBUSY, EINVAL.
-pub fn start(tx: &mut Tx<'_>, request: &MigrateStart) -> Step<MigrateReply> {
+/// Returns the version of the file's content, which is valid until the content changes. Errors: EBUSY, EINVAL.
+pub fn start(tx: &mut Tx<'_>, request: &GetContentVersion) -> Step<MigrateReply> {
     tx.wait_for_truncate(request.fid)?;
     let inode = tx.inode(request.fid)?;
     check_idle(tx, request.fid, &inode)?;
@@ -60,7 +62,7 @@ fn check_idle(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// Errors: EPERM, EBUSY, also while the copy is still being written; EAGAIN for a file that changed since.
+/// Errors: EPERM; EBUSY, also while the copy is still being written; EAGAIN if the file changed since.
 pub fn apply(tx: &mut Tx<'_>, request: &Migrate) -> Step<Empty> {
     tx.wait_for_truncate(request.fid)?;
     tx.wait_for_truncate(request.other)?;
@@ -88,7 +90,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Migrate) -> Step<Empty> {
     Ok(Empty {})
 }
 
-/// The second half, once the OSTs of the file know the epoch. False if the copy is no longer what it was.
+/// The second half, once the OSTs of the file know the epoch. False if the copy changed meanwhile.
 pub fn exchange(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, other_fid: Fid) -> Step<bool> {
     let Some(mut other) = tx.find_inode(other_fid)? else { return Ok(false) };
     let (Some(old), Some(new)) = (inode.layout().cloned(), other.layout().cloned()) else { return Ok(false) };
@@ -113,7 +115,7 @@ pub fn exchange(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, other_fid: Fid) ->
     Ok(true)
 }
 
-/// From now on the objects called `objects` are those of `owner`.
+/// From now on the objects called `objects` belong to `owner`.
 fn rename(tx: &mut Tx<'_>, objects: Fid, owner: Fid) -> Option<Fid> {
     if objects == owner {
         tx.delete(keys::objects(objects));
@@ -146,7 +148,7 @@ mod tests {
     }
 
     fn request(world: &mut World, fid: Fid, other: Fid) -> Migrate {
-        let version = world.run(|tx| start(tx, &MigrateStart { fid })).version;
+        let version = world.run(|tx| start(tx, &GetContentVersion { fid })).version;
         Migrate { caller: root(), fid, other, version }
     }
 
@@ -187,8 +189,8 @@ mod tests {
         assert_eq!(world.errno(|tx| apply(tx, &good)), Errno::EBUSY);
         world.run(|tx| ops::open::apply(tx, &open(fid, 2, 10)));
         assert_eq!(world.errno(|tx| apply(tx, &good)), Errno::EBUSY);
-        assert_eq!(world.errno(|tx| start(tx, &MigrateStart { fid })), Errno::EBUSY);
+        assert_eq!(world.errno(|tx| start(tx, &GetContentVersion { fid })), Errno::EBUSY);
         world.session = forebay_proto::SessionId(2);
-        assert_eq!(world.errno(|tx| start(tx, &MigrateStart { fid: Fid::ROOT })), Errno::EINVAL);
+        assert_eq!(world.errno(|tx| start(tx, &GetContentVersion { fid: Fid::ROOT })), Errno::EINVAL);
     }
 }

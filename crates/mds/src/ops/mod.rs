@@ -1,6 +1,7 @@
-//! One operation a file: `keys` names rows worth prefetching together, `apply` does it over a [`crate::tx::Tx`].
+//! One operation per file: `keys` returns rows worth prefetching together, `apply` executes it over a
+//! [`crate::tx::Tx`].
 //!
-//! Invariant: `apply` waits for nothing, and does the same again when it is replayed.
+//! Invariant: `apply` never waits, and gives the same result when it is replayed.
 
 pub mod close;
 pub mod create;
@@ -12,7 +13,7 @@ pub mod lease_sequence;
 pub mod level;
 pub mod link;
 pub mod lookup;
-pub mod lookup_ahead;
+pub mod lookup_statahead;
 pub mod make;
 pub mod migrate;
 pub mod open;

@@ -30,7 +30,8 @@ pub fn apply(tx: &mut Tx<'_>, request: &Open) -> Step<OpenReply> {
     existing(tx, &request.caller, request.fid, request.flags, request.handle, false)
 }
 
-/// Opens what is there. `creating`: open(2) with O_CREAT, which no directory bears. Handle 0: only looks.
+/// Opens an existing file. `creating`: open(2) with O_CREAT, which fails for directories. Handle 0: opens nothing, and
+/// only returns the attributes.
 pub fn existing(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -39,7 +40,7 @@ pub fn existing(
     handle: u64,
     creating: bool,
 ) -> Step<OpenReply> {
-    // Who only keeps it there looks at no bytes; and such as lie here are to be had whatever an OST cannot do.
+    // An open without reading needs no content. Inline bytes can be read whatever an OST cannot do.
     let changes = flags & (open_flags::WRITE | open_flags::TRUNCATE) != 0;
     let is_here = || Step::Ok(!changes && tx.memory.stuck.contains(&fid) && tx.inode(fid)?.inline);
     if flags & open_flags::READ == 0 && !changes || is_here()? {
@@ -52,19 +53,21 @@ pub fn existing(
     perm::access(caller, &inode, wanted(flags))?;
     let writes = handle != 0 && flags & open_flags::WRITE != 0;
     let before = inode.clone();
-    // The handle comes first: if it writes, its objects may exist from now on, but not yet when the file is cut.
+    // The truncate comes before the handle is counted: a new writing handle may create objects, but has none when the
+    // file is cut.
     if flags & open_flags::TRUNCATE != 0 && inode.is_file() {
         tx.resize(fid, &mut inode, 0, caller.uid == 0)?;
         tx.touch(keys::inode(fid));
     }
-    // Objects that are made under it, and that nobody knows of once it is lost, no truncate would reach: not those of whoever
-    // opens the file next, either.
+    // The open must be durable. If it were lost, no truncate would reach the objects created under it, not even those
+    // of the next session that opens the file.
     if writes && !inode.written {
         tx.effects.durable = true;
         tx.touch(keys::inode(fid));
     }
-    // Without the handle nobody would ask the OSTs for the size, if all were lost but what is durable. One that was there before is
-    // durable: it was opened under the level, or committed when that was set.
+    // The level applies to new writing handles. If the handle were lost in a crash, nobody would ask the OSTs for the
+    // size. A handle that exists already is durable: it was opened under the level, or committed when the level was
+    // set.
     let known = tx.memory.opens.flags(fid, tx.origin.session, handle);
     if writes && known.is_none_or(|known| known & open_flags::WRITE == 0) {
         tx.insist_on_commit(&inode);
@@ -81,7 +84,7 @@ pub fn existing(
     }
     if handle != 0 && inode.inline && flags & open_flags::READ != 0 && !tx.origin.is_replay {
         tx.effects.bulk = Some(inline::bytes(tx, fid, &inode)?);
-        // With what it is like the bytes are good for longer than this moment.
+        // With a lease on the attributes the client can cache the bytes beyond this moment.
         leases |= if writes { 0 } else { tx.lease(fid, lease_flags::INODE) };
     }
     Ok(OpenReply { leases, ..tx.open_reply(fid, &inode, writes, false) })
@@ -93,11 +96,12 @@ fn check(inode: &Inode, flags: u32, creating: bool) -> Result<(), Errno> {
         return Err(Errno::EISDIR);
     }
     match inode.mode & S_IFMT {
-        // Somebody else's link since its kernel looked: that is to look again, and follow it.
+        // Another client made the link after this kernel's lookup: the kernel looks again and follows it.
         S_IFLNK if creating => Err(Errno::ESTALE),
         S_IFLNK => Err(Errno::ELOOP),
         S_IFREG | S_IFDIR => Ok(()),
-        // A kernel opens pipes, sockets and devices itself: this one has yet to hear that there is one. It looks again.
+        // A kernel opens pipes, sockets and devices itself. This one does not know yet that the name is one: it looks
+        // again.
         _ => Err(Errno::ESTALE),
     }
 }
@@ -108,7 +112,8 @@ fn wanted(flags: u32) -> u32 {
     read | write
 }
 
-/// A session may have no more than so many handles. A client refuses by itself what is more, before it answers anything ahead.
+/// Refuses (ENFILE) more than [`limits::HANDLES`] handles of a session. A client refuses excess opens itself before it
+/// delays any create.
 pub fn may_open(tx: &Tx<'_>) -> Result<(), ErrorReply> {
     let session = tx.origin.session;
     if tx.origin.is_replay || tx.is_answered() || tx.memory.opens.held(session) < limits::HANDLES {
@@ -117,7 +122,7 @@ pub fn may_open(tx: &Tx<'_>) -> Result<(), ErrorReply> {
     Err(ErrorReply::new(Errno::ENFILE, format!("{} files are open in session {session}: close some", limits::HANDLES)))
 }
 
-/// Writes a handle's row; `made`: of a file that is made with it.
+/// Writes a handle's row; `made`: this request creates the file.
 pub fn add_handle(tx: &mut Tx<'_>, fid: Fid, handle: u64, flags: u32, made: bool) {
     let session = tx.origin.session;
     let client = tx.origin.client;

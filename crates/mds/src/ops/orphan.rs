@@ -14,16 +14,16 @@ use crate::{
 };
 
 const VERSION: u8 = 1;
-/// The orphan was made without a name, and may be given one.
+/// The orphan was created without a name, and may get one.
 const LINKABLE: u8 = 1;
 
 impl Tx<'_> {
-    /// A new inode has no name yet; `linkable`: it may get one.
+    /// Marks a new inode without a name; `linkable`: it may get one.
     pub fn put_orphan(&mut self, fid: Fid, linkable: bool) {
         self.put(keys::orphan(fid), &[VERSION, if linkable { LINKABLE } else { 0 }]);
     }
 
-    /// Takes the mark of an orphan away that may be given a name. Errors: ENOENT for one that may not.
+    /// Removes the mark of an orphan that may get a name. Errors: ENOENT for one that may not.
     pub fn adopt_orphan(&mut self, fid: Fid) -> Step<()> {
         let key = keys::orphan(fid);
         let row = self.row(key)?.ok_or(Errno::ENOENT)?;
@@ -34,7 +34,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// A name of `inode` is gone (its row is not yet written): fewer links, or an orphan, or the end.
+    /// Removes a link of `inode` (its row is not yet written): it has fewer links, or becomes an orphan, or is reaped.
     pub fn drop_link(&mut self, fid: Fid, inode: &mut Inode) -> Step<()> {
         inode.nlink = if inode.is_dir() { 0 } else { inode.nlink.saturating_sub(1) };
         inode.changed_at(self.origin.now_ns);
@@ -51,8 +51,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Removes a handle's row; with the last handle of an orphan the inode goes. True if it went. `wrote`: something was, or may
-    /// have been, written through it.
+    /// Removes a handle's row, and the inode with the last handle of an orphan. True if the inode was removed. `wrote`:
+    /// bytes were written, or may have been, through the handle.
     pub fn drop_handle(&mut self, fid: Fid, session: SessionId, handle: u64, inode: &Inode, wrote: bool) -> Step<bool> {
         let counted = self.memory.opens.flags(fid, session, handle).is_some();
         self.delete(keys::handle(fid, session, handle));
@@ -67,10 +67,10 @@ impl Tx<'_> {
     }
 }
 
-/// Removes all rows of an inode without names and handles but the mark of an orphan, and logs the destroy of its objects.
+/// Removes all rows of an inode without names and handles, except its orphan row, and logs the destroy of its objects.
 pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
-    // A truncate on its way would make the object anew after its destroy. (Where it is stuck none is on its way; when it is tried
-    // again it finds no file.)
+    // A truncate in flight would recreate the object after its destroy. (A stuck truncate has none in flight; when it
+    // is retried it finds no file.)
     tx.wait_while_cut(fid)?;
     tx.insist_on_commit(inode);
     if inode.xattrs {
@@ -84,7 +84,7 @@ pub fn reap(tx: &mut Tx<'_>, fid: Fid, inode: &Inode) -> Step<()> {
         tx.delete(keys::truncate(fid));
     }
     tx.count_inodes(-1);
-    // Who cuts, moves or lays out a file anew raises its epoch.
+    // A truncate, a migration or a new layout raises the epoch.
     let is_empty = inode.truncate_epoch == 0 && tx.memory.opens.is_certainly_empty(fid);
     if let (Body::File(layout), true) = (&inode.body, inode.written && !is_empty) {
         let objects = layout.objects_of(fid);

@@ -1,4 +1,4 @@
-//! Pools: named sets of OSTs. They are part of the placement table, which layouts are a function of.
+//! Pools: named sets of OSTs. They are part of the placement table, which determines the layouts of new files.
 //!
 //! Order: a changed table is committed before the first create uses it, as when weights change (`background::poll`).
 
@@ -21,7 +21,7 @@ pub fn keys(_request: &SetPool) -> [Key; 0] {
     []
 }
 
-/// Errors: EPERM, EEXIST, ENOENT, EINVAL for an OST that is not there, ENOTEMPTY for a pool that still has some.
+/// Errors: EPERM, EEXIST, ENOENT, EINVAL for an unknown OST, ENOTEMPTY for a pool that still has OSTs.
 pub fn set(tx: &mut Tx<'_>, request: &SetPool) -> Step<Empty> {
     if tx.memory.placing && !tx.origin.is_replay {
         return Err(Halt::Placing);
@@ -91,7 +91,7 @@ mod tests {
         SetPool { caller: root(), name: name.into(), change, osts: osts.to_vec() }
     }
 
-    /// As the server does once the table is committed.
+    /// Does what the server does once the table is committed.
     fn run(world: &mut World, request: SetPool) {
         world.run(|tx| set(tx, &request));
         let (from, table) = world.effects.table.take().unwrap();

@@ -1,7 +1,7 @@
-//! Entries of a directory, in the order of their cookies.
+//! Lists the entries of a directory, in the order of their cookies.
 //!
-//! The rows come from a scan before; an entry whose inode is gone meanwhile is left out. Nothing needs to stand still: a
-//! cookie is a name's for as long as the name is there.
+//! The rows come from an earlier scan. An entry whose inode was removed meanwhile is left out. The directory may change
+//! between pages: a name keeps its cookie as long as it exists.
 
 use bytes::Bytes;
 use forebay_proto::{
@@ -19,7 +19,7 @@ use crate::{
     tx::Tx,
 };
 
-/// Bytes of an entry in a reply beside its name: lengths, fid, mode, cookie; with attributes.
+/// Bytes of an entry in a reply without its name: lengths, fid, mode, cookie. With attributes, more.
 const ENTRY_BYTES: usize = 40;
 const ATTR_BYTES: usize = 112;
 
@@ -28,7 +28,7 @@ pub fn keys(request: &ReadDir) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Which rows a reply may need: from, to (exclusive), how many.
+/// The rows that a reply may need: from, to (exclusive), how many.
 pub fn rows(request: &ReadDir) -> (Key, Vec<u8>, usize) {
     let from = keys::dirent(request.fid, request.cookie.saturating_add(1));
     let limit = (bytes(request) / ENTRY_BYTES + 1).min(limits::READDIR_ENTRIES);
@@ -39,7 +39,8 @@ fn bytes(request: &ReadDir) -> usize {
     (request.max_bytes as usize).clamp(ENTRY_BYTES + ATTR_BYTES + 255, limits::READDIR_BYTES)
 }
 
-/// Whoever else changes the directory has to have asked for it first. Errors: ENOENT of a removed one, ENOTDIR, ESTALE.
+/// Checks the request before the scan: other clients' changes of the directory must be known to the MDT first. Errors:
+/// ENOENT of a removed directory, ENOTDIR, ESTALE.
 pub fn shows(tx: &mut Tx<'_>, request: &ReadDir) -> Step<Empty> {
     listed(tx, request)?;
     tx.share_names(request.fid);
@@ -51,7 +52,7 @@ fn listed(tx: &Tx<'_>, request: &ReadDir) -> Step<Inode> {
     if dir.nlink > 0 { Ok(dir) } else { Err(Errno::ENOENT.into()) }
 }
 
-/// The entries that rows hold, with their cookies.
+/// The entries in the scanned rows, with their cookies.
 pub fn decode(rows: &[(Bytes, Bytes)]) -> Result<Vec<(u64, Entry)>, ErrorReply> {
     let mut entries = Vec::with_capacity(rows.len());
     for (key, value) in rows {
@@ -63,7 +64,7 @@ pub fn decode(rows: &[(Bytes, Bytes)]) -> Result<Vec<(u64, Entry)>, ErrorReply> 
     Ok(entries)
 }
 
-/// `entries`: those after the request's cookie, `all`: that there are no more. Errors: as [`shows`].
+/// `entries`: those after the request's cookie; `all`: true if there are no more. Errors: as [`shows`].
 pub fn apply(tx: &mut Tx<'_>, request: &ReadDir, entries: &[(u64, Entry)], all: bool) -> Step<ReadDirReply> {
     let dir = listed(tx, request)?;
     tx.share_names(request.fid);
@@ -91,15 +92,15 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Adds an entry; false if there is no more room.
+    /// Adds an entry; false if the reply has no space for it.
     fn add(&mut self, tx: &Tx<'_>, cookie: u64, entry: &Entry) -> Step<bool> {
         let with_attributes = self.request.with_attributes;
         let bytes = ENTRY_BYTES + entry.name.len() + if with_attributes { ATTR_BYTES } else { 0 };
         let Some(room) = self.room.checked_sub(bytes) else { return Ok(false) };
-        // Whoever is told names only has not seen their inodes: what others keep of those stays with them.
+        // A reply without attributes does not show the inodes: leases of other clients on them stay.
         let inode: Option<Inode> = match with_attributes.then(|| tx.find_inode(entry.fid)) {
             None => None,
-            // Not in memory: what is there goes out, and the next page begins here.
+            // Not in memory: the reply ends here, and the next page begins with this entry.
             Some(Err(Halt::Missing(_))) if !self.reply.entries.is_empty() => return Ok(false),
             Some(found) => found?,
         };

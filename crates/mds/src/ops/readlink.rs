@@ -1,4 +1,4 @@
-//! Target of a symbolic link.
+//! Returns the target of a symbolic link.
 
 use forebay_proto::{
     Errno,
@@ -12,7 +12,7 @@ pub fn keys(request: &ReadLink) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Errors: ESTALE, EINVAL for anything but a symbolic link.
+/// Errors: ESTALE, EINVAL if it is not a symbolic link.
 pub fn apply(tx: &mut Tx<'_>, request: &ReadLink) -> Step<ReadLinkReply> {
     match tx.inode(request.fid)?.body {
         Body::Symlink(target) => Ok(ReadLinkReply { target }),

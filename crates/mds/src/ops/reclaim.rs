@@ -1,5 +1,6 @@
-//! Recovery: a client names the handles it holds, which must be in the table, and the locks, which are in no table: what
-//! its clients say is all there is (nobody is given a lock before all have said it).
+//! Reclaim, in recovery: a client names the handles and locks that it holds. The handles must be in the table. Locks
+//! are in no table: the clients' reclaims are all there is (no lock is granted before all clients have reclaimed
+//! theirs).
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
@@ -14,8 +15,9 @@ pub fn keys(_request: &Reclaim) -> [Key; 0] {
     []
 }
 
-/// Errors: ESTALE if a file is gone. A handle whose row was lost with an uncommitted open is written again, but none whose
-/// close may be what took it: the close will be answered as it was, or told that there is no such handle.
+/// Errors: ESTALE if a file is gone. A handle whose row was lost with an uncommitted open is written again. A handle
+/// that the client is closing is not, as the close may have removed it: a resend of the close is answered from the
+/// cached reply, or fails as the handle does not exist.
 pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
     for held in &request.handles {
         let is_known = tx.memory.opens.flags(held.fid, tx.origin.session, held.handle).is_some();
@@ -25,9 +27,9 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
             continue;
         }
         if held.flags & open_flags::WRITE != 0 {
-            // A close that was executed has ended the lease: nobody would ever give it back.
+            // An executed close has ended the lease: if it were restored, no client would ever release it.
             let may_hold = is_known || !is_closing;
-            tx.effects.reclaimed.push((held.fid, may_hold && held.flags & open_flags::DATA_LEASE != 0));
+            tx.effects.reclaimed.push((held.fid, may_hold && held.flags & open_flags::DATA_WRITE_LEASE != 0));
         }
         if is_known || is_closing {
             continue;

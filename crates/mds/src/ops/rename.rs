@@ -30,7 +30,7 @@ pub fn keys(request: &Rename) -> [Key; 2] {
     [keys::inode(request.from_parent), keys::inode(request.to_parent)]
 }
 
-/// One side: a directory, a name of it, what the name points to.
+/// One side of a rename: a directory, a name in it, and the inode of that name.
 struct Side {
     parent: Fid,
     found: Found,
@@ -38,8 +38,8 @@ struct Side {
     inode: Inode,
 }
 
-/// Errors: ENOENT, EEXIST, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL below itself or for unknown flags, EBUSY for dots, EACCES,
-/// EPERM in a sticky directory.
+/// Errors: ENOENT, EEXIST, ENOTDIR, EISDIR, ENOTEMPTY, EINVAL below itself or for unknown flags, EBUSY for dots,
+/// EACCES, EPERM in a sticky directory.
 pub fn apply(tx: &mut Tx<'_>, request: &Rename) -> Step<Changed> {
     if !matches!(request.flags, 0 | NOREPLACE | EXCHANGE) {
         return Err(ErrorReply::new(Errno::EINVAL, "rename knows NOREPLACE or EXCHANGE, not both").into());
@@ -85,7 +85,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Rename) -> Step<Changed> {
     }
 }
 
-/// The parents; equal if the name moves within one directory.
+/// The parent directories; equal if the rename stays within one directory.
 struct Dirs {
     from_dir: Inode,
     to_dir: Inode,
@@ -97,7 +97,7 @@ fn directory(tx: &Tx<'_>, request: &Rename, fid: Fid) -> Step<Inode> {
     if dir.nlink == 0 { Err(Errno::ENOENT.into()) } else { Ok(dir) }
 }
 
-/// What the name points to, or the place where it is not.
+/// The inode of the name, or the free position if the name does not exist.
 fn side(tx: &Tx<'_>, parent: Fid, dir: &Inode, name: &[u8]) -> Step<Result<Side, Found>> {
     let found = tx.find(parent, dir, name)?;
     let Some(fid) = found.entry().map(|entry| entry.fid) else { return Ok(Err(found)) };
@@ -105,7 +105,7 @@ fn side(tx: &Tx<'_>, parent: Fid, dir: &Inode, name: &[u8]) -> Step<Result<Side,
     Ok(Ok(Side { parent, found, fid, inode }))
 }
 
-/// Whether the caller may take `side` out of its directory and, if it is a directory, give it another parent.
+/// Checks that the caller may move `side` out of its directory and, if it is a directory, give it another parent.
 fn check_moves(tx: &Tx<'_>, request: &Rename, side: &Side, dir: &Inode, target: &Inode) -> Step<()> {
     let _ = tx;
     perm::remove(&request.caller, dir, &side.inode)?;
@@ -116,7 +116,7 @@ fn check_moves(tx: &Tx<'_>, request: &Rename, side: &Side, dir: &Inode, target: 
     Ok(())
 }
 
-/// Refuses (EINVAL) to move the directory `fid` to where it or something below it is the parent.
+/// Refuses (EINVAL) to move the directory `fid` below itself.
 fn check_not_below(tx: &Tx<'_>, fid: Fid, inode: &Inode, parent: Fid) -> Step<()> {
     if !inode.is_dir() {
         return Ok(());
@@ -148,7 +148,7 @@ fn move_to(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, vacant: Fo
     let subdirectories = i32::from(from.inode.is_dir());
     let entry = Entry { fid: from.fid, mode: from.inode.mode & S_IFMT, name: request.to_name.clone() };
     tx.remove_name(&from.found)?;
-    // Names of one hash share rows: look again after the removal.
+    // Names with the same hash share rows: search again after the removal.
     let vacant =
         if vacant.parent == from.parent { tx.find(vacant.parent, &dirs.to_dir, &request.to_name)? } else { vacant };
     tx.add_name(&vacant, entry)?;
@@ -174,7 +174,7 @@ fn replace(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, mut to: Si
     if to.inode.is_dir() {
         tx.effects.removed = Some(to.fid);
     }
-    // The victim's name goes and the moved one comes: the target directory counts as many names as before.
+    // The victim's name is replaced by the moved one: the target directory keeps its number of names.
     put_dirs(
         tx,
         request,
@@ -212,7 +212,7 @@ fn changed(tx: &Tx<'_>, request: &Rename, fids: Vec<Fid>) -> Step<Changed> {
     Ok(Changed { fids, parents: from.into_iter().chain(to).collect(), leases: 0 })
 }
 
-/// What a directory gains or loses.
+/// How a directory's counts change.
 struct Change {
     entries: i64,
     subdirectories: i32,

@@ -32,11 +32,11 @@ pub fn apply(tx: &mut Tx<'_>, request: &Rmdir) -> Step<Changed> {
     tx.put_changed_dir(request.parent, &mut dir, -1, -1);
     let parents = tx.kept_parent(request.parent)?.into_iter().collect();
     tx.effects.removed = Some(fid);
-    let leases = tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
+    let leases = tx.lease_entries_write(request.parent, &dir, lease_flags::PARENT_ENTRIES_WRITE);
     Ok(Changed { fids: vec![fid], parents, leases })
 }
 
-/// Refuses (ENOTEMPTY) a directory with names. That it has none may be another session's news.
+/// Refuses (ENOTEMPTY) a directory with names. That it is empty may be another session's uncommitted change.
 pub fn check_empty(tx: &Tx<'_>, fid: Fid, dir: &Inode) -> Step<()> {
     tx.share_names(fid);
     if dir.dir().is_some_and(|dir| dir.entries > 0) { Err(Errno::ENOTEMPTY.into()) } else { Ok(()) }

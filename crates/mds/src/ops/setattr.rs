@@ -1,5 +1,5 @@
-//! Changes attributes; a new size truncates. A time that is set while others write is told to the OSTs before it is answered: the
-//! writers have not heard of it, and what they write from then on moves it.
+//! Changes attributes; a new size truncates. If a time is set while other clients write, the OSTs are notified before
+//! the reply: those writers do not know of it, and what they write afterwards moves the time.
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
@@ -21,7 +21,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
         return accessed(tx, request);
     }
     tx.wait_for_truncate(request.fid)?;
-    if !may_be_told(tx, request) {
+    if !is_delayed_valid(tx, request) {
         let words = "attributes were set under a lease on the file's data that has ended since";
         return Err(ErrorReply::new(Errno::ESTALE, words).into());
     }
@@ -29,18 +29,18 @@ pub fn apply(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
     let before = inode.attr_epoch;
     set(tx, request, &mut inode)?;
     tx.put_inode_touched(request.fid, &mut inode);
-    if inode.attr_epoch > before && is_written_by_others(tx, request.fid, &inode) && !planted(Bug::SetTimeNotTold) {
+    if inode.attr_epoch > before && is_written_by_others(tx, request.fid, &inode) && !planted(Bug::SetTimeNotReported) {
         tx.log_set_time(request.fid, &inode);
     }
     Ok(tx.entry_reply(request.fid, &inode))
 }
 
-/// Others than who asks may write to objects of the file, under the attribute epoch that they know.
+/// True if other sessions may write to the file's objects under the attribute epoch that they know.
 fn is_written_by_others(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> bool {
     inode.is_file() && inode.written && !inode.inline && !tx.memory.opens.is_sole_writer(fid, tx.origin.session)
 }
 
-/// Only the access time, of what the client has read: nobody waits for it, nor is anybody made to forget what he keeps.
+/// Sets only the access time (deferred atime). No other session waits for that, and no lease is recalled.
 fn accessed(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
     let mut inode = tx.inode(request.fid)?;
     if access(request, &mut inode) {
@@ -49,7 +49,7 @@ fn accessed(tx: &mut Tx<'_>, request: &SetAttr) -> Step<EntryReply> {
     Ok(tx.entry_reply(request.fid, &inode))
 }
 
-/// Takes over when the client has read, if that is news.
+/// Takes over the client's access time if it is later.
 pub fn access(request: &SetAttr, inode: &mut Inode) -> bool {
     let is_later = request.mask & set_attr::ACCESSED != 0 && request.atime_ns > inode.atime_ns;
     if is_later {
@@ -61,12 +61,12 @@ pub fn access(request: &SetAttr, inode: &mut Inode) -> bool {
     is_later
 }
 
-/// Whether the client may have answered it: nobody else could see the file, nor can now.
-pub fn may_be_told(tx: &Tx<'_>, request: &SetAttr) -> bool {
+/// Whether a delayed SETATTR is valid: the client held a data lease all along, so no other session could see the file.
+pub fn is_delayed_valid(tx: &Tx<'_>, request: &SetAttr) -> bool {
     request.at_ns == 0 || tx.origin.is_replay || tx.memory.kept.data.has(tx.origin.session, request.fid)
 }
 
-/// Changes `inode`, which is then to be put, as asked for. Errors: those of [`apply`].
+/// Changes `inode` as requested; the caller writes its row. Errors: those of [`apply`].
 pub fn set(tx: &mut Tx<'_>, request: &SetAttr, inode: &mut Inode) -> Step<()> {
     check(tx, request, inode)?;
     let has = |bit| request.mask & bit != 0;
@@ -83,7 +83,8 @@ pub fn set(tx: &mut Tx<'_>, request: &SetAttr, inode: &mut Inode) -> Step<()> {
     change_times(tx, request, inode);
     match request.at_ns {
         0 => inode.changed_at(tx.origin.now_ns),
-        // Nobody was shown a later one. Asked for anew, as its reply was lost, a change may have been made later than at first.
+        // No client was shown a later one. A client that lost the reply and asks again may send a later time than at
+        // first.
         told => inode.ctime_ns = told,
     }
     Ok(())
@@ -107,7 +108,7 @@ fn check(tx: &Tx<'_>, request: &SetAttr, inode: &Inode) -> Result<(), Errno> {
     Ok(())
 }
 
-/// ftruncate(2): who has the file open for writing needs no permission any more.
+/// ftruncate(2): a caller with the file open for writing needs no further permission.
 fn came_through_writer(tx: &Tx<'_>, request: &SetAttr) -> bool {
     let flags = tx.memory.opens.flags(request.fid, tx.origin.session, request.handle);
     request.handle != 0 && flags.is_some_and(|flags| flags & open_flags::WRITE != 0)

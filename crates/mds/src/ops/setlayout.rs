@@ -1,4 +1,4 @@
-//! A directory's default layout, or the layout of a file without data.
+//! Sets a directory's default layout, or the layout of a file without data.
 
 use forebay_proto::{
     Errno, ErrorReply,
@@ -20,15 +20,15 @@ pub fn keys(request: &SetLayout) -> [Key; 1] {
     [keys::inode(request.fid)]
 }
 
-/// Errors: EPERM, EINVAL for a layout that cannot be, EEXIST for a file with data. The layout of a file that was opened for writing
-/// before changes only if the OSTs know of no data either: whoever asked looks afterwards.
+/// Errors: EPERM, EINVAL for an impossible layout, EEXIST for a file with data. If the file was open for writing
+/// before, its layout changes only if the OSTs know of no data either; the caller checks the result.
 pub fn apply(tx: &mut Tx<'_>, request: &SetLayout) -> Step<EntryReply> {
     tx.wait_for_truncate(request.fid)?;
     let mut inode = tx.inode(request.fid)?;
     perm::owner(&request.caller, &inode)?;
     let resets = request.layout == LayoutSpec::inherit();
     if inode.dir_mut().is_some() && !resets {
-        // Refused now, not when the first file is made.
+        // An invalid layout is refused now, not when the first file is created.
         create::choose_layout(tx, request.fid, &inode, &request.layout, 1)?;
     }
     if let Some(dir) = inode.dir_mut() {
@@ -45,9 +45,10 @@ fn relayout(tx: &mut Tx<'_>, request: &SetLayout, inode: &mut Inode) -> Step<()>
     let Body::File(old) = &inode.body else {
         return Err(ErrorReply::new(Errno::EINVAL, "only files and directories have layouts").into());
     };
-    // A file has no parent to inherit from: what is left open comes from the file system.
+    // A file has no parent to inherit from: defaults come from the file system.
     let layout = create::choose_layout(tx, request.fid, inode, &request.layout, old.generation + 1)?;
-    // Whoever else has it open would go on by the layout that it knows: only a new epoch makes it look again.
+    // Other sessions with the file open would continue with the layout that they know: only a new epoch makes them look
+    // again.
     if !inode.written && !tx.memory.opens.is_open_elsewhere(request.fid, tx.origin.session) {
         inode.body = Body::File(layout);
         return Ok(());
@@ -56,9 +57,9 @@ fn relayout(tx: &mut Tx<'_>, request: &SetLayout, inode: &mut Inode) -> Step<()>
         let message = "the file has data, so its layout is fixed; `forebay migrate` moves it to another";
         return Err(ErrorReply::new(Errno::EEXIST, message).into());
     }
-    // It may have objects, and somebody may be about to write: the OSTs decide (see `extend`).
+    // The file may have objects, and a session may be about to write: the OSTs decide (see `extend`).
     inode.truncate_epoch += 1;
-    // Being told the epoch makes objects.
+    // Notifying an OST of the epoch creates an object there.
     inode.written = true;
     tx.log_truncate(request.fid, inode, Purpose::Relayout { spec: request.layout.clone() });
     Ok(())
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!((world.count(keys::TRUNCATE), world.effects.truncate), (1, Some(fid)));
         world.run(|tx| {
             let mut inode = tx.inode(fid)?;
-            crate::ops::extend::lay_anew(tx, fid, &mut inode, &request(fid, 2).layout)
+            crate::ops::extend::relayout_empty(tx, fid, &mut inode, &request(fid, 2).layout)
         });
         let after = world.run(|tx| tx.inode(fid)).layout().unwrap().clone();
         assert_eq!((before.osts().len(), after.components[0].osts.len(), after.generation), (1, 2, 2));

@@ -1,4 +1,4 @@
-//! Inodes used and free.
+//! Returns the numbers of used and free inodes.
 
 use forebay_proto::message::MdtStatFsReply;
 use forebay_store::Space;

@@ -1,8 +1,8 @@
-//! Changes of size, and of the layout of files that have objects: the epoch, and the log row from which the OSTs are driven.
+//! Changes of size, and of the layout of files that have objects: the epoch, and the log row that drives the OSTs.
 //!
-//! Invariant: epoch, size and log row are one transaction; it is committed before any OST hears of it, and the request
-//! is replied after all OSTs have, also where the reply is a kept one that is asked for again (`Service::settled`). So it is
-//! never replayed, and whoever dies, the row drives it to the end.
+//! Invariant: epoch, size and log row are one transaction. It is committed before any OST is notified. The request is
+//! replied after all OSTs have replied, and so is a resend that is answered with the cached reply (`Service::settled`).
+//! So it is never replayed, and after any crash the row drives it to completion.
 
 use forebay_proto::{DecodeError, Errno, Fid, Reader, limits, message::LayoutSpec};
 
@@ -25,11 +25,11 @@ pub struct TruncateLog {
     pub truncate_epoch: u64,
     /// The attribute epoch.
     pub attr_epoch: u64,
-    /// What is to be done.
+    /// Why the OSTs are notified.
     pub purpose: Purpose,
 }
 
-/// Why OSTs are told of a new truncate epoch.
+/// Why OSTs are sent a file's epochs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The file has a new size.
@@ -37,18 +37,18 @@ pub enum Purpose {
         /// In bytes.
         size: u64,
     },
-    /// Nothing is cut, but nobody writes under the old epoch any more: then what lies behind the end of the file is given
-    /// OSTs other than these, which are full.
+    /// Nothing is cut, but no client writes under the old epoch any more. What lies behind the end of the file then
+    /// gets OSTs other than these, which are full.
     Extend {
-        /// By index.
+        /// OST indices.
         full: Vec<u32>,
     },
-    /// As before; then an empty file is given another layout.
+    /// As before; then an empty file gets another layout.
     Relayout {
-        /// What was asked for.
+        /// The requested layout.
         spec: LayoutSpec,
     },
-    /// The file has this size from now on, and its bytes, which lay with the MDT, are written to its home.
+    /// The file has this size from now on, and its inline bytes are written to its home.
     Outline {
         /// In bytes.
         size: u64,
@@ -58,14 +58,14 @@ pub enum Purpose {
         /// The copy.
         other: Fid,
     },
-    /// The file was given a modification time, and others than who gave it have it open for writing: what they write from now on
-    /// moves the time, though they have not heard of it. The truncate epoch stays.
+    /// The file got a modification time while other sessions have it open for writing. What they write from now on
+    /// moves the time, though they do not know of it. The truncate epoch stays.
     SetTime,
 }
 
 impl TruncateLog {
-    /// The attribute epoch that OSTs are told. The time at which bytes that lay with the MDT are written out is no time of the
-    /// file: they are written under the epoch before.
+    /// The attribute epoch that is sent to the OSTs. The time at which inline bytes are written out must not become the
+    /// file's time, so they are written under the previous epoch.
     pub fn attr_epoch_at_osts(&self) -> u64 {
         self.attr_epoch.saturating_sub(u64::from(matches!(self.purpose, Purpose::Outline { .. })))
     }
@@ -125,8 +125,8 @@ impl TruncateLog {
 }
 
 impl Tx<'_> {
-    /// Gives the file a new size (its row is not yet written); logs it if it may have objects. `caller_is_root`: the set-id
-    /// bits of a file that others cut go.
+    /// Sets the size of the file (its row is not yet written), and logs it if the file may have objects.
+    /// `caller_is_root`: if false, the file loses its set-id bits.
     pub fn resize(&mut self, fid: Fid, inode: &mut Inode, size: u64, caller_is_root: bool) -> Step<()> {
         if size > limits::FILE_BYTES {
             return Err(Errno::EFBIG.into());
@@ -134,9 +134,9 @@ impl Tx<'_> {
         let Body::File(_) = inode.body else {
             return Err(if inode.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
         };
-        // Who wrote may have died with the size: then the OSTs have bytes of which nobody here knows.
+        // A writer may have died before it reported the size: then the OSTs have bytes that the MDT does not know of.
         let nothing_there = size == 0 && inode.size == 0 && !inode.written;
-        // Cut to nothing it has no holes any more; made longer it has one.
+        // A file cut to nothing has no holes any more; an extended one has a hole.
         let has_writer = self.memory.opens.has_writer(fid);
         inode.sparse = size != 0 && (inode.sparse || has_writer || size > inode.size);
         let was_inline = inode.inline;
@@ -161,22 +161,22 @@ impl Tx<'_> {
                 self.log_truncate(fid, inode, Purpose::Outline { size });
             }
         } else if inode.written || self.memory.opens.is_open_elsewhere(fid, self.origin.session) {
-            // Who else has it open asks the OSTs, under the epoch that it knows: only a new one makes it look again. Being told
-            // the epoch makes objects.
+            // Other sessions with the file open ask the OSTs, under the epoch that they know: only a new one makes them
+            // look again. Notifying an OST of the epoch creates an object there.
             inode.written = true;
             self.log_truncate(fid, inode, Purpose::Cut { size });
         }
         Ok(())
     }
 
-    /// Logs that the OSTs of a file are to be told of its attribute epoch, unless they are told of a truncate with it.
+    /// Logs that the OSTs of a file are to be sent its attribute epoch, unless a truncate carries it.
     pub fn log_set_time(&mut self, fid: Fid, inode: &Inode) {
         if self.effects.truncate != Some(fid) {
             self.log_truncate(fid, inode, Purpose::SetTime);
         }
     }
 
-    /// Logs that the OSTs of a file are to be told of its epochs.
+    /// Logs that the OSTs of a file are to be sent its epochs.
     pub fn log_truncate(&mut self, fid: Fid, inode: &Inode, purpose: Purpose) {
         let log = TruncateLog { truncate_epoch: inode.truncate_epoch, attr_epoch: inode.attr_epoch, purpose };
         self.put_with(keys::truncate(fid), |out| log.encode(out));

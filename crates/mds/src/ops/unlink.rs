@@ -1,4 +1,4 @@
-//! Takes a name of a file away.
+//! Removes a name of a file.
 
 use forebay_proto::{
     Errno,
@@ -29,7 +29,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Changed> {
     tx.drop_link(fid, &mut inode)?;
     tx.put_changed_dir(request.parent, &mut dir, -1, 0);
     let parents = tx.kept_parent(request.parent)?.into_iter().collect();
-    let leases = tx.lease_names(request.parent, &dir, lease_flags::PARENT_NAMES);
+    let leases = tx.lease_entries_write(request.parent, &dir, lease_flags::PARENT_ENTRIES_WRITE);
     Ok(Changed { fids: vec![fid], parents, leases })
 }
 
@@ -135,7 +135,7 @@ mod tests {
 
     /// create, close, unlink |MDT| again
     #[test]
-    fn what_comes_with_a_replay_is_not_certain_to_be_empty() {
+    fn replayed_file_may_have_objects() {
         let mut world = World::new();
         world.is_replay = true;
         let request = world.create(&root(), Fid::ROOT, "a", 1);

@@ -1,9 +1,10 @@
 //! Extended attributes: `user.`, `trusted.`, `security.`, and of `system.` the access control lists.
 //!
-//! An access list changes the mode with it; one that says no more than a mode can becomes that mode (`crate::acl`).
+//! Setting an access list changes the mode too. A list that says no more than a mode can is stored as that mode
+//! (`crate::acl`).
 //!
-//! All of an inode's lie in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row. Not there: its
-//! commit level ([`level`]) and its inline bound ([`inline_bound`]).
+//! All attributes of an inode are in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row.
+//! Not in that row: the inode's commit level ([`level`]) and its inline bound ([`inline_bound`]).
 
 use bytes::Bytes;
 use forebay_proto::{
@@ -30,10 +31,10 @@ use crate::{
 pub const CREATE: u32 = 1;
 /// `XATTR_REPLACE` of setxattr(2).
 pub const REPLACE: u32 = 2;
-/// The layout as text: what it says is the client's business (`client::layouts`).
+/// The layout as text; clients define its format (`client::layouts`).
 const LAYOUT: &[u8] = b"user.forebay.layout";
 const VERSION: u8 = 1;
-/// What an attribute takes beside its name and value.
+/// Bytes of an attribute in addition to its name and value.
 const ENTRY_BYTES: usize = 4;
 
 /// Rows worth prefetching together.
@@ -78,7 +79,7 @@ pub fn get(tx: &mut Tx<'_>, request: &GetXattr) -> Step<XattrReply> {
 pub fn list(tx: &mut Tx<'_>, request: &ListXattr) -> Step<ListXattrReply> {
     let inode = tx.inode(request.fid)?;
     let list = read(tx, request.fid, &inode)?;
-    // One of that name was set before it meant anything.
+    // An attribute of that name may have been set before the name had a meaning.
     let is_choice = |name: &Bytes| name == COMMIT_XATTR || name == INLINE_XATTR;
     let mut names: Vec<Bytes> = list.into_iter().map(|(name, _)| name).filter(|name| !is_choice(name)).collect();
     if has_layout_to_show(tx, &inode) {
@@ -93,8 +94,8 @@ pub fn list(tx: &mut Tx<'_>, request: &ListXattr) -> Step<ListXattrReply> {
     Ok(ListXattrReply { names })
 }
 
-/// The layout's attribute is listed where it is not what every file has: so copies of those carry it, and others compare
-/// equal with files of other file systems.
+/// True if the layout's attribute is listed: only if the layout is not the default. So copies of files with their own
+/// layout carry it, and other files compare equal with files of other file systems.
 fn has_layout_to_show(tx: &Tx<'_>, inode: &Inode) -> bool {
     match &inode.body {
         Body::File(layout) => {
@@ -136,7 +137,7 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     let place = find(&list, &request.name);
     may_set(request, place.is_ok())?;
     match place {
-        // As ext4 has it, this is no change, and moves no ctime.
+        // As on ext4, this is no change, and does not move ctime.
         Ok(at) if list[at].1 == request.value && inode.mode == before.0 => return Ok(Empty {}),
         Ok(at) => list[at].1 = request.value.clone(),
         Err(at) => list.insert(at, (request.name.clone(), request.value.clone())),
@@ -149,7 +150,7 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     Ok(Empty {})
 }
 
-/// What setxattr(2) was told of whether the attribute `is_there`. Errors: EEXIST, ENODATA.
+/// Applies the flags of setxattr(2), given whether the attribute `is_there`. Errors: EEXIST, ENODATA.
 pub fn may_set(request: &SetXattr, is_there: bool) -> Result<(), Errno> {
     match is_there {
         true if request.flags & CREATE != 0 => Err(Errno::EEXIST),
@@ -170,7 +171,7 @@ pub fn remove(tx: &mut Tx<'_>, request: &RemoveXattr) -> Step<Empty> {
     let mut list = read(tx, request.fid, &inode)?;
     match find(&list, &request.name) {
         Ok(at) => drop(list.remove(at)),
-        // No list of its own says the same as the mode does.
+        // Without a stored list, the mode is the list.
         Err(_) if is_acl(&request.name) => return Ok(Empty {}),
         Err(_) => return Err(Errno::ENODATA.into()),
     }
@@ -182,7 +183,7 @@ fn find(list: &List, name: &[u8]) -> Result<usize, usize> {
     list.binary_search_by(|(at, _)| at[..].cmp(name))
 }
 
-/// Who may see or change which name.
+/// Checks whether the caller may read or change an attribute.
 fn check(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Result<(), Errno> {
     if name.len() > limits::NAME_BYTES {
         return Err(Errno::ERANGE);
@@ -203,7 +204,7 @@ fn check(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Result<()
     }
 }
 
-/// `user.` is for files and directories, by their permissions; in a sticky directory only the owner sets.
+/// `user.` is for files and directories, by their permissions; in a sticky directory only the owner may set it.
 fn check_user(caller: &Caller, inode: &Inode, change: bool, denied: Errno) -> Result<(), Errno> {
     if !inode.is_file() && !inode.is_dir() {
         return Err(denied);
@@ -218,7 +219,8 @@ fn is_acl(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
-/// A list is anybody's to read and the owner's to change; links have none, and only directories a default.
+/// Any user may read a list, and the owner may change it. Symbolic links have none, and only directories have a default
+/// list.
 fn check_acl(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Result<(), Errno> {
     match inode.mode & S_IFMT {
         S_IFLNK => Err(Errno::EOPNOTSUPP),
@@ -229,7 +231,7 @@ fn check_acl(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Resul
     }
 }
 
-/// Takes over an access list's mode. False if the attribute is not to be kept: the mode says it all.
+/// Takes over an access list's mode. False if the list need not be stored: the mode says the same.
 fn set_acl(request: &SetXattr, inode: &mut Inode) -> Result<bool, Errno> {
     if request.value.is_empty() {
         return Ok(false);
@@ -238,13 +240,13 @@ fn set_acl(request: &SetXattr, inode: &mut Inode) -> Result<bool, Errno> {
     if request.name == acl::DEFAULT {
         return Ok(true);
     }
-    // Who is not of the group loses set-group-id, as with chmod.
+    // A caller outside the group loses set-group-id, as with chmod.
     let bits = perm::chmod(&request.caller, inode.gid, inode.mode & 0o7000 | list.mode());
     inode.mode = inode.mode & S_IFMT | bits;
     Ok(list.is_extended())
 }
 
-/// The lists of an inode that has some.
+/// Reads the lists of an inode that has some.
 pub fn read_acls(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Acls> {
     let list = read(tx, fid, inode)?;
     let decode = |name: &[u8]| {
@@ -254,7 +256,7 @@ pub fn read_acls(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Acls> {
     Ok(Acls { access: decode(acl::ACCESS)?, default: decode(acl::DEFAULT)? })
 }
 
-/// chmod(2) has given an inode with an access list its mode: the list follows.
+/// After chmod(2) of an inode with an access list: updates the list from the mode.
 pub fn chmod_acl(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode) -> Step<()> {
     let Some(mut access) = inode.acls.access.take() else { return Ok(()) };
     access.chmod(inode.mode);
@@ -267,8 +269,8 @@ pub fn chmod_acl(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode) -> Step<()> {
     Ok(())
 }
 
-/// What is made in a directory with a default list has lists from its beginning. `inode` has its mode yet to be cut by the
-/// umask, which counts only where there is no default list.
+/// Gives a new inode the lists that it inherits from a directory's default list. The umask is not yet applied to the
+/// mode of `inode`; it applies only without a default list.
 pub fn inherit_acls(tx: &mut Tx<'_>, dir: &Inode, fid: Fid, inode: &mut Inode, umask: u32) {
     if inode.mode & S_IFMT == S_IFLNK {
         return;
@@ -457,7 +459,7 @@ mod tests {
         assert_eq!(perm::access(&user(7), &inode, perm::READ), Ok(()));
         assert_eq!(perm::access(&user(7), &inode, perm::WRITE), Err(Errno::EACCES), "the mask is r--");
         assert_ne!(value(&mut world, fid, "system.posix_acl_access"), Ok(acl_of_user_7()));
-        // Taken away, the mode stays.
+        // If the list is removed, the mode stays.
         set_list(&mut world, fid, acl::ACCESS, Bytes::new());
         let inode = world.run(|tx| tx.inode(fid));
         assert_eq!((inode.mode & 0o777, inode.has_acl, world.count(keys::XATTR)), (0o740, false, 0));
@@ -507,7 +509,7 @@ mod tests {
         assert_eq!(perm::access(&user(7), &inode, perm::WRITE), Ok(()));
         let below = world.mkdir(dir, "e");
         assert_eq!(value(&mut world, below, "system.posix_acl_default"), Ok(acl_of_user_7()));
-        // Without a default list the umask counts.
+        // Without a default list the umask applies.
         let mut request = world.create(&root(), Fid::ROOT, "g", 0);
         request.mode = 0o664 | 0o022 << 16;
         assert_eq!(world.run(|tx| crate::ops::create::apply(tx, &request)).attr.mode & 0o777, 0o644);

@@ -1,10 +1,10 @@
-//! Which OSTs a new file's stripes lie on.
+//! Placement: which OSTs hold a new file's stripes.
 //!
-//! A replayed create must give the layout its client was told, or what the client wrote since is lost. So the choice is
-//! a pure function of the request (fid, layout asked for) and of a [`Table`] of weights and pools, and tables are rows: a new
-//! one is committed before the first create uses it, and says from which transno on it is in force.
+//! A replayed create must give the layout that its client received, or what the client wrote since is lost. So the
+//! choice is a pure function of the request (fid, requested layout) and of a [`Table`] of weights and pools. Tables are
+//! rows: a new one is committed before the first create uses it, and names the transno from which it is in force.
 //!
-//! Invariant: same fid, same spec, same table: same layout, for all time.
+//! Invariant: the same fid, spec and table always give the same layout.
 //! Invariant: the OSTs of one component are distinct; only the first component of a new file has any.
 //! Not here: where free space comes from (`background::poll`), when later components get theirs (`ops::extend`).
 
@@ -20,7 +20,7 @@ pub use wheel::Wheels;
 
 use forebay_proto::{Component, Errno, ErrorReply, Fid, Layout, Transno, limits, message::ComponentSpec};
 
-/// The tables that can be asked for: the newest, and older ones as long as replays may name them.
+/// The tables in use: the newest, and older ones as long as replays may refer to them.
 #[derive(Default)]
 pub struct Placement {
     wheels: Vec<(Transno, Wheels)>,
@@ -28,7 +28,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// `table` is in force for transnos above `from`; tables come in that order.
+    /// Adds `table`, in force for transnos above `from`. The caller adds tables in that order.
     pub fn push(&mut self, from: Transno, table: &Table) {
         self.wheels.retain(|(old, _)| *old != from);
         self.wheels.push((from, Wheels::new(table)));
@@ -46,14 +46,16 @@ impl Placement {
         self.newest.as_ref()
     }
 
-    /// Forgets tables that no transno above `last_committed` can name; returns where they began.
+    /// Forgets tables that no transno above `last_committed` can refer to; returns the transnos from which they were in
+    /// force.
     pub fn prune(&mut self, last_committed: Transno) -> Vec<Transno> {
         let current = self.wheels.iter().rposition(|(from, _)| *from <= last_committed).unwrap_or(0);
         self.wheels.drain(..current).map(|(from, _)| from).collect()
     }
 }
 
-/// The layout of `fid` by resolved components. Fewer OSTs than asked for give fewer stripes, as with Lustre.
+/// The layout of `fid` for resolved components. If there are fewer OSTs than requested, the file has fewer stripes, as
+/// with Lustre.
 pub fn choose(fid: Fid, parts: &[ComponentSpec], wheels: &Wheels, generation: u32) -> Result<Layout, ErrorReply> {
     let mut components: Vec<Component> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -73,8 +75,8 @@ pub fn choose(fid: Fid, parts: &[ComponentSpec], wheels: &Wheels, generation: u3
     Ok(layout)
 }
 
-/// Gives the `number`th component its OSTs, `full` ones passed over. Errors: ENOSPC if there is none, EINVAL for an OST that
-/// is not there.
+/// Assigns OSTs to the component `number`, except `full` ones. Errors: ENOSPC if there is none, EINVAL for an unknown
+/// OST.
 pub fn fill(fid: Fid, layout: &mut Layout, number: usize, wheels: &Wheels, full: &[u32]) -> Result<(), ErrorReply> {
     let component = &mut layout.components[number];
     let count = match component.stripe_count {
@@ -85,7 +87,7 @@ pub fn fill(fid: Fid, layout: &mut Layout, number: usize, wheels: &Wheels, full:
     if first != u32::MAX && !wheels.all().has(first) {
         return Err(no_such_ost(first));
     }
-    // A pool that was taken away since it was asked for is no reason to refuse the file, as with Lustre.
+    // If the pool was removed since the request, the file is created anyway, as with Lustre.
     let wheel = wheels.of(&component.pool).unwrap_or(wheels.all());
     let named = if full.contains(&first) { None } else { wheel.from(first, count) };
     component.osts = named.unwrap_or_else(|| wheel.spread(fid, number as u64, count, full));

@@ -1,26 +1,26 @@
-//! Which OSTs are slow: new files avoid them.
+//! Slow OSTs: detection by commit latency. New files avoid them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::OstSpace;
 use crate::limits;
 
-/// From poll to poll.
+/// State kept between polls.
 #[derive(Default)]
 pub struct SlowOsts {
     slow: BTreeSet<u32>,
-    /// Slow in the last poll, for the first time: one commit that took long is not enough.
+    /// Slow in the last poll, for the first time: one slow commit is not enough.
     suspected: BTreeSet<u32>,
 }
 
 impl SlowOsts {
-    /// Those whose commits take much longer than others', on disks that are slow, stuck, or have more to do.
+    /// OSTs whose commits take much longer than others': their disks are slow, stuck, or more loaded.
     pub fn all(&self) -> &BTreeSet<u32> {
         &self.slow
     }
 
-    /// A poll was answered. An OST is compared with all others and, where it is in pools, with those of each: of disks of another
-    /// kind nothing else can be expected.
+    /// Evaluates a poll. An OST must be slow compared with all others and, if it is in pools, with the members of each:
+    /// another kind of disk may be slower as a whole.
     pub fn note(&mut self, osts: &BTreeMap<u32, Option<OstSpace>>, pools: &BTreeMap<String, BTreeSet<u32>>) {
         let alive = osts.iter().filter_map(|(index, ost)| Some((*index, ost.filter(|ost| ost.alive)?.commit_us)));
         let times: BTreeMap<u32, u64> = alive.collect();
@@ -35,7 +35,7 @@ impl SlowOsts {
     }
 }
 
-/// What is too long for `ost`, in microseconds: by the middle one of its fellows that have committed lately.
+/// The latency bound for `ost`, in microseconds: from the median of the other OSTs that have committed lately.
 fn bound(times: &BTreeMap<u32, u64>, ost: u32, members: Option<&BTreeSet<u32>>) -> u64 {
     let is_fellow = |other: u32| other != ost && members.is_none_or(|members| members.contains(&other));
     let mut fellows: Vec<u64> =
@@ -54,7 +54,7 @@ mod tests {
         (0..).zip(ms.iter().map(|ms| Some(ost(ms)))).collect()
     }
 
-    /// Polled twice.
+    /// The slow OSTs after two polls.
     fn slow(ms: &[u64], pools: &[&[u32]]) -> Vec<u32> {
         let pools = pools.iter().enumerate().map(|(n, osts)| (n.to_string(), osts.iter().copied().collect())).collect();
         let mut slow = SlowOsts::default();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_much_longer_than_most_of_those_that_work_is_slow() {
+    fn ost_far_above_median_is_slow() {
         assert_eq!(slow(&[10, 12, 2000, 9], &[]), [2]);
         assert_eq!(slow(&[20, 2000], &[]), [1], "of two, the slower one");
         assert_eq!(slow(&[2000, 1900, 2100], &[]), [0; 0], "all are busy");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_stays_so_until_it_is_much_better_or_away() {
+    fn slow_ost_stays_slow_until_below_half_bound_or_dead() {
         let mut slow = SlowOsts::default();
         let mut polled = |ms: [u64; 3]| {
             slow.note(&osts(&ms), &BTreeMap::new());

@@ -1,4 +1,4 @@
-//! What users ask of layouts: what is left open, and what cannot be.
+//! Layout requests of users: fills in what they leave open, and refuses what no layout can satisfy.
 
 use forebay_proto::{
     Errno, ErrorReply, FOR_EVER, limits,
@@ -7,8 +7,8 @@ use forebay_proto::{
 
 use super::Wheels;
 
-/// What is asked for, with what is left open taken from the directory, then from the file system: at least one component,
-/// the last without an end.
+/// The requested layout, with defaults from the directory, then from the file system: at least one component, the last
+/// without an end.
 pub fn resolve(
     asked: &LayoutSpec,
     directory: Option<&LayoutSpec>,
@@ -36,7 +36,7 @@ pub fn resolve(
     }]
 }
 
-/// Whether the first component of `spec`, which was accepted once, gets an OST that takes new files.
+/// True if the first component of `spec`, which was accepted once, gets an OST that takes new files.
 pub fn takes_files(spec: &LayoutSpec, wheels: &Wheels) -> bool {
     let (pool, index) = match spec.components.first() {
         Some(part) => (&part.pool, part.stripe_index),
@@ -46,7 +46,8 @@ pub fn takes_files(spec: &LayoutSpec, wheels: &Wheels) -> bool {
     is_there && wheels.of(pool).unwrap_or(wheels.all()).has_usable()
 }
 
-/// Refuses (EINVAL) what no layout can follow, in words that tell which part of it and what would do.
+/// Refuses (EINVAL) a request that no layout can satisfy. The message says which part of it is wrong and what would
+/// work.
 pub fn check(spec: &LayoutSpec, wheels: &Wheels) -> Result<(), ErrorReply> {
     check_part(spec.stripe_bytes, spec.stripe_count, spec.stripe_index, &spec.pool, wheels)?;
     let ends: Vec<u64> = spec.components.iter().map(|part| part.end).collect();

@@ -1,4 +1,4 @@
-//! Weights of the OSTs and pools of them, and the value of their row.
+//! The placement table: weights and pools of OSTs, and the value of its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::{limits, varint};
 
 const VERSION: u8 = 2;
 
-/// Weight of each OST in the placement of new files (0 is passed over), and which belong to a pool.
+/// Weight of each OST in the placement of new files (0: gets none), and the members of each pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// By index.
@@ -24,14 +24,14 @@ pub struct OstSpace {
     pub total_bytes: u64,
     /// Bytes still free.
     pub available_bytes: u64,
-    /// It answered lately.
+    /// True if it replied lately.
     pub alive: bool,
-    /// What its commits take lately; zero if there were none, or nobody knows.
+    /// Recent commit latency in microseconds; zero if there were no commits, or it is unknown.
     pub commit_us: u64,
 }
 
 impl OstSpace {
-    /// There is more than the rest that fills up at once.
+    /// True if more is free than a remainder that would fill up at once.
     pub fn is_roomy(&self) -> bool {
         self.available_bytes > self.total_bytes / limits::FULL_FRACTION
     }
@@ -80,7 +80,7 @@ impl Table {
     }
 }
 
-/// Refuses (EINVAL, ENAMETOOLONG) what is no name of a pool.
+/// Refuses (EINVAL, ENAMETOOLONG) an invalid pool name.
 pub fn check_pool_name(name: &str) -> Result<(), ErrorReply> {
     if name.len() > POOL_NAME_BYTES {
         let words = format!("a pool's name has at most {POOL_NAME_BYTES} characters");
@@ -94,10 +94,11 @@ pub fn check_pool_name(name: &str) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// Weights by free space: the freest OST has the most, a full or dead one none (unless all are). An OST that nobody has
-/// heard of yet counts as free: it may be starting. A `slow` one has an eighth of its weight, and not none: files of
-/// many stripes still have it. A weight that hardly moved stays as it was in `last`. Where no OST that
-/// answers has room, those that do not answer are counted on: writers wait for them, as for any server that is away.
+/// Weights by free space. The OST with most free space gets the highest weight, and a full or dead one gets 0 (unless
+/// all are). An OST that has not replied yet counts as free: it may be starting. A `slow` OST gets an eighth of its
+/// weight and not 0, so that widely striped files still use it. A weight that hardly moved stays as in `last`. If no
+/// OST that replies has space, OSTs that do not reply but had space keep their weight: writers wait for them, as for
+/// any server that is away.
 pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, slow: &BTreeSet<u32>, last: &Table) -> Table {
     let pools = last.pools.clone();
     let freest = osts.values().flatten().filter(|ost| ost.alive).map(|ost| ost.available_bytes).max().unwrap_or(0);

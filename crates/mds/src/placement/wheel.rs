@@ -6,7 +6,7 @@ use forebay_proto::{Fid, ids::FID_SEQUENCE_BITS};
 
 use super::Table;
 
-/// A table, unrolled: the wheel of all OSTs, and one for each pool.
+/// A table, expanded: the wheel of all OSTs, and one for each pool.
 pub struct Wheels {
     all: Wheel,
     pools: BTreeMap<String, Wheel>,
@@ -22,12 +22,12 @@ impl Wheels {
         Self { all: Wheel::new(&table.weights), pools }
     }
 
-    /// Of all OSTs.
+    /// The wheel of all OSTs.
     pub fn all(&self) -> &Wheel {
         &self.all
     }
 
-    /// Of a pool; of all OSTs where `pool` is empty.
+    /// The wheel of a pool; of all OSTs if `pool` is empty.
     pub fn of(&self, pool: &str) -> Option<&Wheel> {
         if pool.is_empty() { Some(&self.all) } else { self.pools.get(pool) }
     }
@@ -38,13 +38,13 @@ impl Wheels {
     }
 }
 
-/// Some OSTs, each as often as its weight.
+/// A set of OSTs, each as often as its weight.
 pub struct Wheel {
-    /// All OSTs, ordered, also those of weight 0.
+    /// All OSTs, ordered, including those of weight 0.
     osts: Vec<u32>,
     /// Each OST as often as its weight.
     slots: Vec<u32>,
-    /// Positions in `osts` with a weight: the same order, for wide layouts.
+    /// The OSTs with a weight above 0, in the same order, for wide layouts.
     usable: Vec<u32>,
 }
 
@@ -55,7 +55,7 @@ impl Wheel {
         let mut places: Vec<(u64, u32)> = Vec::new();
         for (&ost, &weight) in weights {
             let turns = u64::from(weight / divisor);
-            // The middle of each of its equal shares of the wheel, in units of 2^-32.
+            // The middle of each of the OST's equal shares of the wheel, in units of 2^-32.
             places.extend((0..turns).map(|turn| (((2 * turn + 1) << 32) / (2 * turns), ost)));
         }
         places.sort_unstable();
@@ -66,23 +66,23 @@ impl Wheel {
         }
     }
 
-    /// There is one that takes new files.
+    /// True if an OST takes new files.
     pub fn has_usable(&self) -> bool {
         !self.usable.is_empty()
     }
 
-    /// One of all, whether it has room or not.
+    /// One OST of all, whether it has space or not.
     pub fn any(&self, fid: Fid) -> Option<u32> {
         self.osts.get((fid.low % self.osts.len().max(1) as u64) as usize).copied()
     }
 
-    /// True if `ost` is among them.
+    /// True if the wheel includes `ost`.
     pub fn has(&self, ost: u32) -> bool {
         self.osts.binary_search(&ost).is_ok()
     }
 
-    /// Up to `count` distinct OSTs for the `number`th component of `fid`, none of them `full`. Consecutive fids of a sequence
-    /// follow each other on the wheel.
+    /// Up to `count` distinct OSTs for the component `number` of `fid`, none of them `full`. Consecutive fids of a
+    /// sequence follow each other on the wheel.
     pub fn spread(&self, fid: Fid, number: u64, count: usize, full: &[u32]) -> Vec<u32> {
         let room = match full {
             [] => self.usable.len(),
@@ -92,7 +92,7 @@ impl Wheel {
         if count == 0 {
             return Vec::new();
         }
-        // Sequences begin at different places, so that clients do not march in step.
+        // Sequences begin at different positions, so that clients do not use the OSTs in lockstep.
         let begin = fid.sequence().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let file = fid.low & ((1 << FID_SEQUENCE_BITS) - 1);
         let at = begin.wrapping_add(file.wrapping_mul(count as u64)).wrapping_add(number) % self.slots.len() as u64;
@@ -115,7 +115,7 @@ impl Wheel {
         osts
     }
 
-    /// `first`, then the usable OSTs that follow it by index. `None` if there is no such OST.
+    /// `first`, then the usable OSTs that follow it by index. `None` if there is no OST `first`.
     pub fn from(&self, first: u32, count: usize) -> Option<Vec<u32>> {
         self.osts.binary_search(&first).ok()?;
         let after = self.usable.partition_point(|ost| *ost <= first);

@@ -1,4 +1,5 @@
-//! An MDT with its real server, two OSTs that only remember which objects they have, and clients, each on a node of its own.
+//! An MDT with its real server, two OSTs that only remember which objects they have, and clients, each on a node of its
+//! own.
 
 use std::{
     cell::{Cell, RefCell},
@@ -32,7 +33,7 @@ pub const OSTS: u32 = 2;
 #[derive(Default)]
 pub struct FakeOst {
     pub truncates: Cell<u64>,
-    /// It cannot read what it would have to cut.
+    /// True if it cannot read the data that a truncate would cut.
     pub is_damaged: Cell<bool>,
 }
 
@@ -99,7 +100,7 @@ impl Service for FakeOst {
                 let row = ctx.store().load(&object_key(object.fid)).await.map_err(store_error)?;
                 let reply = object_reply(row.as_deref());
                 if self.is_damaged.get() && reply.truncate_epoch < object.truncate_epoch {
-                    // It waits for the truncate that it is to hear of first.
+                    // Waits for a truncate that it has not received yet.
                     std::future::pending::<()>().await;
                 }
                 Ok(Answer::read(&reply))
@@ -153,7 +154,7 @@ impl Default for Setup {
     }
 }
 
-/// A server of now, and its target.
+/// The current server and its target.
 pub type Running<S> = Rc<RefCell<Option<(Rc<S>, Target)>>>;
 /// Open handles: file, flags.
 pub type Handles = Rc<RefCell<BTreeMap<u64, (Fid, u32)>>>;
@@ -173,7 +174,7 @@ fn address(target: TargetId) -> Address {
 
 async fn open_store(env: &Env, target: TargetId, setup: &Setup) -> Store {
     let options = FormatOptions { journal_bytes: 4 << 20, ..FormatOptions::new(CLUSTER, target, 64 << 20) };
-    // There already, after the first start.
+    // It exists already after the first start.
     let _ = Store::format(env, "store", &options).await;
     let open = OpenOptions {
         commit_interval: setup.commit_interval,
@@ -237,7 +238,7 @@ impl World {
         self.sim.power_cut(self.mdt);
     }
 
-    /// Whether all OSTs are damaged from now on.
+    /// Sets whether all OSTs are damaged.
     pub fn damage_osts(&self, are_damaged: bool) {
         for running in &self.ost_targets {
             running.borrow().as_ref().expect("it runs").0.is_damaged.set(are_damaged);
@@ -292,7 +293,7 @@ impl World {
     }
 }
 
-/// A client of the MDT, and of the OSTs where it writes.
+/// A client of the MDT, and of the OSTs that it writes to.
 pub struct Client {
     pub env: Env,
     pub node: NodeId,
@@ -378,7 +379,7 @@ impl Client {
         Ok((fid, reply.layout.expect("a file has a layout").osts()[0]))
     }
 
-    /// Lets the file have bytes.
+    /// Writes to the file, so that it has `file_bytes` bytes.
     pub async fn write(&self, fid: Fid, ost: u32, file_bytes: u64) -> Result<(), RpcError> {
         let object = ObjectRef { fid, layout_generation: 1, truncate_epoch: 0 };
         let request = RaiseSize { object, file_bytes, attr_epoch: 0, before: Vec::new() };
@@ -417,7 +418,7 @@ impl Client {
         Ok(fid)
     }
 
-    /// Gives back what is leased of `fid`, so that others need not ask for it.
+    /// Releases the leases on `fid`, so that others need not recall them.
     pub async fn give_back(&self, fid: Fid) {
         let back = AwaitRecalls { acknowledged: 0, returned: vec![fid], flushed: Vec::new() };
         let _ = self.env.timeout(Duration::from_millis(10), self.mdt.ask(&back)).await;

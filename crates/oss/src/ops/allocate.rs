@@ -1,4 +1,4 @@
-//! Allocate: room is set aside for bytes to come.
+//! Allocate: reserves space for later writes (fallocate).
 
 use std::ops::Range;
 
@@ -12,7 +12,8 @@ use forebay_target::{Answer, Context, store_error};
 use super::change::{Change, is_superseded};
 use crate::{ObjectRow, Oss, limits};
 
-/// Sets room aside for what of the range (or of its first part) holds no bytes and has none. ENOSPC is decided at admission.
+/// Reserves space for all of the range, or of its first part, that holds no bytes and is not reserved. Whether there is
+/// space is decided at admission.
 pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, ErrorReply> {
     let _cutting = oss.cutting();
     let end = request.offset.checked_add(request.length).filter(|end| *end <= FILE_BYTES && *end > request.offset);
@@ -26,13 +27,14 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, 
     let asked = request.offset..end;
     let range = row.as_ref().map_or_else(|| asked.clone(), |row| row.aside.reach(asked.clone()));
     let wanted = wanted(oss, row.as_ref(), fid, &range).await?;
-    // A replay had its room.
+    // The original of a replay had its space.
     let room = if ctx.is_replay() { None } else { Some(oss.store().promise(wanted).map_err(store_error)?) };
     let ticket = ctx.admit();
     let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
     let answer = Change { fid, epoch: Some(epoch), extents: Some(range.clone()) }
         .apply(oss, ctx, ticket, move |txn, row| {
-            // Meanwhile there may be another range: what it reaches then is beyond what there is room for.
+            // Other ranges may have been added meanwhile. If the extended range then exceeds what space was promised
+            // for, reserve only what was asked for.
             let reached = row.aside.reach(asked.clone());
             let fits = range.start <= reached.start && reached.end <= range.end;
             let range = if fits { reached } else { asked };
@@ -42,19 +44,19 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, 
                 bytes += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
             }
             if bytes > 0 && !row.aside.add(range, bytes) {
-                let words = format!("{fid}: room is set aside in {} places already", limits::ASIDE_RANGES);
+                let words = format!("{fid}: room is set aside in {} places already", limits::RESERVED_RANGES);
                 return Err(ErrorReply::new(Errno::ENOSPC, words));
             }
             row.touch(epoch, request.attr_epoch, now_ns);
             Ok(AllocateReply { end, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch })
         })
         .await;
-    // Kept until the row tells of it.
+    // Held until the row counts it.
     drop(room);
     answer
 }
 
-/// How far one request goes: beyond the object's bytes nothing has to be looked at.
+/// End of the part that one request covers. Beyond the object's bytes there are no extents to read.
 fn first_part(row: Option<&ObjectRow>, offset: u64, end: u64) -> u64 {
     let object_bytes = row.map_or(0, |row| row.object_bytes);
     if offset >= object_bytes { end } else { end.min(offset + limits::ALLOCATE_BYTES) }

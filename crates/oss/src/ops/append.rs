@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_proto::{
     Errno, ErrorReply, Transno, crc,
     limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES},
-    message::{AppendObject, AppendPlace, AppendReply, ObjectRef, Piece, WritePieces, WriteReply},
+    message::{AppendObject, AppendOffset, AppendReply, ObjectRef, Piece, WritePieces, WriteReply},
 };
 use forebay_store::Fragment;
 use forebay_target::{Answer, Context, store_error};
@@ -15,25 +15,26 @@ use super::{
     change::Change,
     write::{WriteOf, check_size, run_as},
 };
-use crate::{Oss, limits, object::key, places::own_place, server::decode, unheard::Growth};
+use crate::{Oss, append_offsets::own_offset, limits, object::key, server::decode, unacknowledged::Growth};
 
 /// Runs an append.
 ///
-/// Its place is the end at its admission: behind what was admitted before it, so that appends are under way side by side. If one
-/// of those is not made after all, this one is put where the file ends then. The reply waits for those before it to be told, as
-/// a client that has it brings the place back, and what lies before has to be there; a replay names its place.
+/// Its offset is the end at its admission: behind everything admitted before it, so appends are in flight side by side.
+/// If one of those fails, this append moves to where the file ends then. The reply waits until the changes before it
+/// are acknowledged: a client with the reply replays the append at its offset, and the bytes before it must be there. A
+/// replay names its offset.
 pub async fn run(oss: &Oss, ctx: &Context, request: AppendObject, bulk: Bytes) -> Result<Answer, ErrorReply> {
     check(&request, &bulk)?;
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
     if ctx.is_replay() {
         let end = request.file_offset.saturating_add(request.length.into());
-        oss.places.tell(fid, truncate_epoch, &request.before, end);
+        oss.append_offsets.report(fid, truncate_epoch, &request.before, end);
         return write_at(oss, ctx, &request, request.file_offset, bulk).await;
     }
     oss.admissible(ctx, &request.object).await?;
-    if let Some(offset) = oss.place_told(ctx, fid, truncate_epoch, request.length) {
+    if let Some(offset) = oss.reported_offset(ctx, fid, truncate_epoch, request.length) {
         let answer = write_at(oss, ctx, &request, offset, bulk).await;
-        oss.places.came();
+        oss.append_offsets.returned();
         oss.applied_is_committed().await?;
         return answer;
     }
@@ -54,9 +55,9 @@ pub async fn run(oss: &Oss, ctx: &Context, request: AppendObject, bulk: Bytes) -
 
 enum Outcome {
     Appended(Answer),
-    /// The file ends there: not where this request could put it.
+    /// The file ends there: outside the range of this request.
     Elsewhere(u64),
-    /// What was before it was not made, or has moved.
+    /// A change before it was not made, or the end has moved.
     Moved(u64),
 }
 
@@ -80,7 +81,7 @@ fn object_range(request: &AppendObject, end: u64) -> Option<Range<u64>> {
     Some(at..at + length)
 }
 
-/// Sums of the blocks of `bulk` at `offset`: together they are of what its writer summed.
+/// Sums of the blocks of `bulk` at `offset`. Their combination must match the writer's sum.
 fn block_sums(request: &AppendObject, offset: u64, bulk: &Bytes) -> Result<Vec<u64>, ErrorReply> {
     let (fid, write_id) = (request.object.fid, request.write_id);
     let (mut sums, mut whole) = (Vec::new(), None);
@@ -105,10 +106,10 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
     let row = oss.admissible(ctx, &request.object).await?;
     let visible = row.as_ref().map_or(0, |row| row.file_bytes).max(request.file_bytes);
-    let end = visible.max(oss.growing.end(fid)).max(oss.lines.end(fid));
+    let end = visible.max(oss.growing.end(fid)).max(oss.reservations.end(fid));
     let Some(expected) = object_range(request, end) else { return Ok(Outcome::Elsewhere(end)) };
     let turn = oss.turn(ctx, (fid, Some(truncate_epoch)), request.length.into()).await?;
-    let aside = oss.set_aside_in(fid, row.as_ref(), &expected).await?;
+    let aside = oss.unwritten_reserved_in(fid, row.as_ref(), &expected).await?;
     let mut room = oss.store().reserve_from(bulk.len() as u64, 1, aside).await.map_err(store_error)?;
     room.fills(aside);
     // From here to the admission nothing is awaited.
@@ -116,7 +117,7 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     let end = row.as_ref().map_or(0, |row| row.file_bytes).max(request.file_bytes).max(oss.growing.end(fid));
     let is_its_turn = match &turn {
         Some(turn) => turn.is_own(oss) && end >= turn.base,
-        None => oss.lines.is_empty(fid),
+        None => oss.reservations.is_empty(fid),
     };
     if !is_its_turn {
         return Ok(Outcome::Moved(end));
@@ -140,7 +141,7 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     };
     let placed = oss.store().place(room, vec![fragment]).await.map_err(store_error)?;
     let (moved, now_ns) = (Cell::new(false), ctx.time_ns());
-    let is_over = |place: &AppendPlace, given: Transno| oss.is_heard(place, given);
+    let is_over = |place: &AppendOffset, given: Transno| oss.is_heard(place, given);
     let change = Change { fid, epoch: Some(truncate_epoch), extents: Some(range.clone()) };
     let applied = change
         .apply(oss, ctx, ticket, |txn, row| {
@@ -156,9 +157,9 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
             txn.insert(placed).map_err(store_error)?;
             row.object_bytes = row.object_bytes.max(range.end);
             row.file_bytes = file_end;
-            row.place_generation = row.place_generation.max(oss.lines.fence(fid));
+            row.reservation_generation = row.reservation_generation.max(oss.reservations.fence(fid));
             row.touch(truncate_epoch, request.attr_epoch, now_ns);
-            let before = oss.places.before(fid, truncate_epoch, is_over);
+            let before = oss.append_offsets.before(fid, truncate_epoch, is_over);
             let (mtime_ns, attr_epoch) = (row.mtime_ns, row.attr_epoch);
             Ok(AppendReply { appended: true, file_offset: end, mtime_ns, attr_epoch, before })
         })
@@ -170,12 +171,12 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     if let Some(turn) = turn {
         turn.done(oss);
     }
-    oss.places.give(fid, truncate_epoch, own_place(ctx, request.length, end), transno, is_over);
-    oss.growth_told(ctx, fid, transno).await?;
+    oss.append_offsets.give(fid, truncate_epoch, own_offset(ctx, request.length, end), transno, is_over);
+    oss.growth_acknowledged(ctx, fid, transno).await?;
     Ok(Outcome::Appended(answer))
 }
 
-/// An append that had its place before.
+/// An append that already has its offset.
 async fn write_at(
     oss: &Oss,
     ctx: &Context,
@@ -203,10 +204,10 @@ async fn write_at(
 }
 
 impl Oss {
-    /// A place that is committed, or of which its client has heard.
-    pub(super) fn is_heard(&self, place: &AppendPlace, given: Transno) -> bool {
+    /// Whether the append at `place` is committed, or its client has received the reply.
+    pub(super) fn is_heard(&self, place: &AppendOffset, given: Transno) -> bool {
         given <= self.store().last_committed()
-            || self.target().has_heard(place.session, place.slot, place.sequence, given)
+            || self.target().has_reply_received(place.session, place.slot, place.sequence, given)
     }
 }
 

@@ -1,4 +1,5 @@
-//! What all changes of one object share: wait for the turn with everything in memory, check the epoch again, update the row.
+//! What all changes of one object share: wait for the turn with everything in memory, check the epoch again, update the
+//! row.
 
 use std::ops::Range;
 
@@ -13,11 +14,11 @@ use crate::{
     server::decode,
 };
 
-/// Which object a change is of, and what it needs in memory.
+/// The object that a change is made to, and what the change needs in memory.
 pub struct Change {
     /// The object.
     pub fid: Fid,
-    /// Refuse if the object is of a newer epoch; `None` = do not look.
+    /// Refuse if the object has a newer truncate epoch; `None`: do not check.
     pub epoch: Option<u64>,
     /// Extents it touches.
     pub extents: Option<Range<u64>>,
@@ -35,7 +36,8 @@ impl Change {
         self.try_apply(oss, ctx, &ticket, change).await
     }
 
-    /// As [`Change::apply`] of a ticket that was answered: what passes is waited for, in the same place in line.
+    /// As [`Change::apply`], for a ticket that has been replied to: retries transient errors, in the same place of the
+    /// order.
     pub async fn apply_surely<R: Encode>(
         self,
         oss: &Oss,
@@ -108,7 +110,7 @@ impl Change {
     }
 }
 
-/// The object as clients and the MDT are told of it.
+/// The object as it is reported to clients and the MDT.
 pub fn describe(row: Option<&ObjectRow>) -> ObjectReply {
     let exists = row.is_some();
     let row = row.cloned().unwrap_or_default();
@@ -123,7 +125,7 @@ pub fn describe(row: Option<&ObjectRow>) -> ObjectReply {
     }
 }
 
-/// `range` of the object is about to lose its bytes: nothing is set aside in it any more.
+/// `range` of the object is about to lose its bytes: releases the space reserved in it.
 pub fn give_back(txn: &Txn, fid: Fid, row: &mut ObjectRow, range: &Range<u64>) -> Result<(), ErrorReply> {
     let mut bytes = 0;
     for part in row.aside.within(range) {
@@ -133,7 +135,7 @@ pub fn give_back(txn: &Txn, fid: Fid, row: &mut ObjectRow, range: &Range<u64>) -
     Ok(())
 }
 
-/// True if a replayed request is of before the object's last truncate: it acts only on what that truncate left.
+/// True if a replayed request is older than the object's last truncate: it acts only on what that truncate left.
 pub fn is_superseded(ctx: &Context, row: Option<&ObjectRow>, epoch: u64, transno: Transno) -> bool {
     ctx.is_replay() && row.is_some_and(|row| epoch < row.truncate_epoch && transno < row.transno)
 }

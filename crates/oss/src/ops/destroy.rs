@@ -1,4 +1,4 @@
-//! Destroy: objects of files that are gone. From the MDT, after it committed that they are.
+//! Destroy: removes the objects of files that are gone. The MDT sends it after it has committed that they are.
 
 use forebay_proto::{
     Errno, ErrorReply, Fid,
@@ -9,8 +9,8 @@ use forebay_target::{Answer, Context, store_error};
 use super::truncate::shorten;
 use crate::{Oss, limits, object, server::decode};
 
-/// Runs a destroy. What does not exist is not an error. What cannot be read stays, for fsck: asked for again it could not be
-/// either, and everything behind it would stay too.
+/// Runs a destroy. A missing object is not an error. An object that cannot be read stays, for fsck: a repeated request
+/// would fail too, and everything behind it would stay as well.
 pub async fn run(oss: &Oss, ctx: &Context, request: Destroy) -> Result<Answer, ErrorReply> {
     let _cutting = oss.cutting();
     if request.fids.len() > limits::DESTROY_FIDS {
@@ -24,7 +24,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Destroy) -> Result<Answer, E
             done => done?,
         }
     }
-    // Of a store that has stopped this tells.
+    // Reports an error if the store has stopped.
     let ticket = ctx.admit();
     ctx.prefetch::<[u8; 0]>(&[]).await?;
     ticket.turn().await;

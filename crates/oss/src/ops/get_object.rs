@@ -1,4 +1,4 @@
-//! GetObject: what stat asks while somebody writes.
+//! GetObject: size and times of an object, which stat asks for while the file is being written.
 
 use forebay_proto::{ErrorReply, message::GetObject};
 use forebay_target::{Answer, Context};
@@ -8,8 +8,8 @@ use crate::Oss;
 
 /// Runs a glimpse at an object.
 pub async fn run(oss: &Oss, ctx: &Context, request: GetObject) -> Result<Answer, ErrorReply> {
-    oss.places_came(ctx, request.object.fid).await?;
+    oss.reported_appends_return(ctx, request.object.fid).await?;
     let row = oss.admissible(ctx, &request.object).await?;
-    oss.all_told(ctx, request.object.fid, &[]).await?;
+    oss.reads_acknowledged(ctx, request.object.fid, &[]).await?;
     Ok(Answer::read(&describe(row.as_ref())))
 }

@@ -1,7 +1,7 @@
-//! MapObject: where the next bytes are, the next hole, or how many bytes there are, with those that room is set aside for.
+//! MapObject: where the next data or the next hole is, or how many bytes are used, reserved space included.
 //!
-//! Holes are told in whole blocks of [`HOLE_BYTES`], as local file systems do: programs find the size of blocks by looking for holes,
-//! and take what is behind the data in a block for data.
+//! Holes are reported in whole blocks of [`HOLE_BYTES`], as local file systems do. Programs derive the block size from
+//! the holes that they find, and take the rest of a block behind data for data.
 
 use std::{ops::Range, slice};
 
@@ -14,7 +14,7 @@ use forebay_target::{Answer, Context, store_error};
 
 use crate::{Oss, limits};
 
-/// Looks through the object's index, a stretch after another.
+/// Reads the object's index in steps.
 pub async fn run(oss: &Oss, ctx: &Context, request: MapObject) -> Result<Answer, ErrorReply> {
     let row = oss.admissible(ctx, &request.object).await?;
     let (fid, mut used) = (request.object.fid, row.map_or(0, |row| row.aside.bytes()));
@@ -36,7 +36,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: MapObject) -> Result<Answer,
         match (found, next) {
             (None, Some(next)) => from = next,
             (found, _) => {
-                oss.all_told(ctx, fid, slice::from_ref(&(request.offset..u64::MAX))).await?;
+                oss.reads_acknowledged(ctx, fid, slice::from_ref(&(request.offset..u64::MAX))).await?;
                 let found = found.unwrap_or(u64::MAX);
                 let bytes = if request.what == map_what::USED { found } else { found.max(request.offset) };
                 return Ok(Answer::read(&MapReply { bytes }));
@@ -51,13 +51,13 @@ fn block_of(offset: u64) -> u64 {
     offset - offset % HOLE_BYTES
 }
 
-/// The first byte of the first block that has some data.
+/// The first byte of the first block that has any data.
 fn first_data(ranges: &[Range<u64>]) -> Option<u64> {
     ranges.first().map(|range| block_of(range.start))
 }
 
-/// The first byte of the first block from `hole` on of which no range holds anything, if a range follows it. `hole`: where to go on, after
-/// these ranges.
+/// The first byte of the first empty block from `hole` on, if a range follows it. Sets `hole` to where the search
+/// continues after these ranges.
 fn first_hole(ranges: &[Range<u64>], hole: &mut u64) -> Option<u64> {
     for range in ranges {
         if block_of(range.start) > *hole {

@@ -3,8 +3,8 @@
 mod allocate;
 mod append;
 mod change;
+mod complete_append;
 mod destroy;
-mod fill_place;
 mod get_object;
 mod grant;
 mod list;
@@ -14,7 +14,7 @@ mod punch;
 mod raise_size;
 mod read;
 mod remove_written;
-mod reserve_place;
+mod reserve_append;
 mod statfs;
 mod truncate;
 mod watch_size;
@@ -41,9 +41,9 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
             ctx.target().note_write(bytes);
             Ok(answer)
         }
-        Op::WritePlace => {
+        Op::WriteReserved => {
             let bytes = bulk.len() as u64;
-            let answer = write::run_place(oss, ctx, Decode::from_bytes(body)?, bulk).await?;
+            let answer = write::run_reserved(oss, ctx, Decode::from_bytes(body)?, bulk).await?;
             ctx.target().note_write(bytes);
             Ok(answer)
         }
@@ -64,15 +64,15 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
             Ok(answer)
         }
         Op::RaiseSize => raise_size::run(oss, ctx, Decode::from_bytes(body)?).await,
-        Op::ReservePlace => reserve_place::run(oss, ctx, Decode::from_bytes(body)?).await,
-        Op::FillPlace => fill_place::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::ReserveAppend => reserve_append::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::CompleteAppend => complete_append::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::RemoveWritten => remove_written::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::TruncateObject => truncate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Punch => punch::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::GetObject => get_object::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::OstStatFs => Ok(statfs::run(oss)),
-        Op::OstPace => Ok(pace::run(oss)),
+        Op::OstLatency => Ok(pace::run(oss)),
         Op::Grant => Ok(grant::run(oss, ctx, Decode::from_bytes(body)?)),
         Op::Allocate => allocate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::MapObject => map::run(oss, ctx, Decode::from_bytes(body)?).await,

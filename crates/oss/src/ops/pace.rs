@@ -1,11 +1,11 @@
-//! OstPace: how long commits take lately.
+//! OstLatency: how long recent commits took.
 
-use forebay_proto::message::OstPaceReply;
+use forebay_proto::message::OstLatencyReply;
 use forebay_target::Answer;
 
 use crate::Oss;
 
-/// Asks no device: it is answered though one is stuck.
+/// Needs no device: it is replied to even while one is stuck.
 pub fn run(oss: &Oss) -> Answer {
-    Answer::read(&OstPaceReply { commit_us: oss.store().commit_pace().as_micros() as u64 })
+    Answer::read(&OstLatencyReply { commit_us: oss.store().commit_latency().as_micros() as u64 })
 }

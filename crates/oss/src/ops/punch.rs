@@ -1,7 +1,7 @@
 //! Punch: a hole in an object.
 //!
-//! One transaction makes it, so it is refused with E2BIG where there is too much in it for one: then whoever asked asks for
-//! its halves. Of holes of up to [`PUNCH_BYTES`] that is never so.
+//! One transaction makes the hole. If the range has too many extents for one, the request is refused with E2BIG, and
+//! the caller punches its halves instead. Holes of up to [`PUNCH_BYTES`] are never refused for that.
 
 use std::{ops::Range, slice};
 
@@ -16,7 +16,7 @@ use super::{
     change::{Change, describe, give_back, is_superseded},
     truncate::STEP_EXTENTS,
 };
-use crate::{Oss, unheard::Growth};
+use crate::{Oss, unacknowledged::Growth};
 
 /// Runs a punch. The size stays.
 pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, ErrorReply> {
@@ -29,12 +29,12 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
         ));
     };
     let row = oss.admissible(ctx, &request.object).await?;
-    // One that is replayed was none too large.
+    // The original of a replay was not too large.
     if request.length > PUNCH_BYTES && !ctx.is_replay() {
         refuse_many(oss, request.object.fid, request.offset..end).await?;
     }
     let range = request.offset..end;
-    oss.others_told(ctx, request.object.fid, slice::from_ref(&range)).await?;
+    oss.overwrites_acknowledged(ctx, request.object.fid, slice::from_ref(&range)).await?;
     let ticket = ctx.admit();
     oss.note_change(ctx, request.object.fid, ticket.transno(), vec![range], Growth::None);
     let version = ticket.transno();
@@ -49,7 +49,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
                 txn.punch(fid, request.offset..end, version).map_err(store_error)?;
             }
             row.touch(epoch, request.attr_epoch, now_ns);
-            let file_bytes = oss.told_size(ctx, fid, version, 0, row.file_bytes);
+            let file_bytes = oss.reportable_size(ctx, fid, version, 0, row.file_bytes);
             Ok(ObjectReply { file_bytes, ..describe(Some(row)) })
         })
         .await

@@ -1,4 +1,4 @@
-//! RaiseSize: a write to another stripe extends the file; the target of stripe 0 learns of it here.
+//! RaiseSize: a write to another stripe has extended the file; this raises the size at the OST of stripe 0.
 
 use forebay_proto::{
     ErrorReply,
@@ -8,9 +8,9 @@ use forebay_proto::{
 use forebay_target::{Answer, Context};
 
 use super::change::{Change, describe, is_superseded};
-use crate::{Oss, unheard::Growth};
+use crate::{Oss, unacknowledged::Growth};
 
-/// Runs a raise: a maximum, so that order does not matter within an epoch.
+/// Runs a raise. It takes the maximum, so order does not matter within an epoch.
 pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer, ErrorReply> {
     if request.file_bytes > FILE_BYTES {
         return Err(ErrorReply::new(forebay_proto::Errno::EFBIG, format!("a size of {}", request.file_bytes)));
@@ -19,7 +19,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
     let _raising = oss.raising(row.as_ref(), &request.object);
     if ctx.is_replay() {
         let ObjectRef { fid, truncate_epoch, .. } = request.object;
-        oss.places.tell(fid, truncate_epoch, &request.before, request.file_bytes);
+        oss.append_offsets.report(fid, truncate_epoch, &request.before, request.file_bytes);
     }
     let ticket = ctx.admit();
     let growth = Growth::between(row.as_ref().map_or(0, |row| row.file_bytes), request.file_bytes);
@@ -34,7 +34,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
                 row.file_bytes = row.file_bytes.max(request.file_bytes);
             }
             row.touch(epoch, request.attr_epoch, now_ns);
-            let file_bytes = oss.told_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
+            let file_bytes = oss.reportable_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
             Ok(ObjectReply { file_bytes, ..describe(Some(row)) })
         })
         .await

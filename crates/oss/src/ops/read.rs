@@ -13,13 +13,13 @@ use forebay_target::{Answer, Context, store_error};
 
 use crate::{ObjectRow, Oss, key, limits, server::decode};
 
-/// A read of one piece, as one of several.
+/// A read of one piece, in the form of a read of several.
 pub fn one_piece(request: ReadObject) -> ReadPieces {
     let ReadObject { object, offset, length } = request;
     ReadPieces { object, pieces: vec![Piece { offset, length }] }
 }
 
-/// How much it asks for, if it may.
+/// Bytes that the request asks for. Errors: EINVAL if it is malformed or beyond the limits.
 pub fn bytes(request: &ReadPieces) -> Result<u64, ErrorReply> {
     let refused = |words: String| ErrorReply::new(Errno::EINVAL, words);
     if request.pieces.is_empty() || request.pieces.len() > OBJECT_PIECES {
@@ -40,25 +40,25 @@ pub fn bytes(request: &ReadPieces) -> Result<u64, ErrorReply> {
     Ok(bytes)
 }
 
-/// Runs a read of pieces that [`bytes`] has seen. Beyond the object's end there is a hole.
+/// Runs a read of pieces that [`bytes`] has checked. Beyond the object's end there is a hole.
 pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer, ErrorReply> {
     let fid = request.object.fid;
     let wanted: Vec<Range<u64>> =
         request.pieces.iter().map(|piece| piece.offset..piece.offset + u64::from(piece.length)).collect();
-    oss.places_came(ctx, fid).await?;
+    oss.reported_appends_return(ctx, fid).await?;
     let (row, read) = look(oss, ctx, &request.object, &wanted).await?;
     let mut bulk = Vec::new();
     let mut segments: Vec<ReadSegment> = read.into_iter().map(|segment| describe(segment, &mut bulk)).collect();
     if segments.len() > limits::READ_SEGMENTS {
         (segments, bulk) = in_one(fid, &wanted, &segments, bulk);
     }
-    oss.all_told(ctx, fid, &wanted).await?;
+    oss.reads_acknowledged(ctx, fid, &wanted).await?;
     let settled = is_settled(oss, ctx, fid, &row).await;
     Ok(Answer::with_bulk(&ReadReply { segments, file_bytes: row.file_bytes, settled }, bulk))
 }
 
-/// The object's row, and what of it is `wanted`, as both are at one moment: who is shown a size is shown the bytes that made it so,
-/// though the index has to be read, and others write and cut meanwhile.
+/// The object's row and the `wanted` parts of it, both as of one moment. A client that is shown a size is also shown
+/// the bytes that made it so, even if other clients write or truncate while the index is read.
 async fn look(
     oss: &Oss,
     ctx: &Context,
@@ -85,7 +85,7 @@ async fn look(
         let (now, segments) = oss.store().read_with_row(fid, wanted, &key(fid)).await.map_err(store_error)?;
         let is_gone = was_there && now.is_none();
         let now = now.map(|value| decode(&value)).transpose()?.unwrap_or_default();
-        // A truncate in between, or its end: who has not heard of it is to be told.
+        // A truncate or destroy came in between: check again, as a client that does not know of it is to be refused.
         if now.truncate_epoch == row.truncate_epoch && !is_gone {
             return Ok((now, segments));
         }
@@ -98,7 +98,8 @@ async fn is_settled(oss: &Oss, ctx: &Context, fid: Fid, before: &ObjectRow) -> b
     now.is_ok_and(|now| now.transno == before.transno && now.transno <= ctx.store().last_committed())
 }
 
-/// The same bytes, which were verified, as one stretch of each range, under sums of their own. For what was written in tiny pieces.
+/// The same verified bytes as one segment for each range, under sums of their own. For data that was written in tiny
+/// pieces.
 fn in_one(
     fid: Fid,
     wanted: &[Range<u64>],

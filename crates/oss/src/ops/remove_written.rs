@@ -1,7 +1,8 @@
-//! RemoveWritten: bytes that somebody wrote beyond the end of the file for an append that came to nothing, so that no hole that is
-//! made there later shows them.
+//! RemoveWritten: removes bytes beyond the end of the file that were written for a cancelled append, so that a hole
+//! made there later does not show them.
 //!
-//! Not what was written at offsets of its own: that may have been seen, once others have made the file longer.
+//! It does not remove bytes that were written at explicit offsets: once other clients have made the file longer, they
+//! may have been read.
 
 use std::ops::Range;
 
@@ -16,8 +17,8 @@ use forebay_target::{Answer, Context, store_error};
 use super::{change::Change, truncate::STEP_EXTENTS};
 use crate::{ObjectRow, Oss, key, server::decode};
 
-/// Removes them, in whatever truncate epoch: the bytes of such a write are never part of the file later. Steps from the end on are
-/// transactions of their own, until one more can look at the rest.
+/// Removes them, in any truncate epoch: the bytes of such a write never become part of the file. Works in steps from
+/// the end, each a transaction of its own, until one more can cover the rest.
 pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Answer, ErrorReply> {
     let fid = request.object.fid;
     let end = request.offset.checked_add(request.length).filter(|end| *end > request.offset);
@@ -49,7 +50,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Ans
     }
     let ticket = ctx.admit();
     let version = ticket.transno();
-    // What is replayed where the object is gone makes one of the epoch that its client knew.
+    // A replay whose object is gone creates one, in the epoch that its client knew.
     let epoch = ctx.is_replay().then_some(request.object.truncate_epoch);
     Change { fid, epoch, extents: Some(rest.clone()) }
         .apply(oss, ctx, ticket, |txn, row| remove(txn, row, &request, rest, version).map(|()| Empty {}))
@@ -88,7 +89,7 @@ fn remove(
 ) -> Result<(), ErrorReply> {
     let fid = request.object.fid;
     for (range, write_id) in txn.writes(fid, range).map_err(store_error)? {
-        if is_named(request, write_id) && !planted(Bug::VoidPlacesLeft) {
+        if is_named(request, write_id) && !planted(Bug::CancelledBytesLeft) {
             let mut emptied = 0;
             for part in row.aside.within(&range) {
                 emptied += txn.data_bytes(fid, part).map_err(store_error)?;
@@ -101,6 +102,6 @@ fn remove(
 }
 
 fn is_named(request: &RemoveWritten, write_id: WriteId) -> bool {
-    let is_it = write_id.sequence == request.sequence || request.sequence == 0 && write_id.is_of_place();
+    let is_it = write_id.sequence == request.sequence || request.sequence == 0 && write_id.is_reserved();
     write_id.client == request.client && is_it
 }

@@ -8,7 +8,7 @@ use crate::Oss;
 
 /// Space as admission sees it: what is available can be written.
 pub fn run(oss: &Oss) -> Answer {
-    let (space, granted_bytes) = (oss.store().space(), oss.granted.bytes());
+    let (space, granted_bytes) = (oss.store().space(), oss.grants.bytes());
     Answer::read(&OstStatFsReply {
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,

@@ -1,5 +1,5 @@
-//! TruncateObject: the MDT drives a committed truncate to its end, again and again until it is replied. Under the object's own
-//! truncate epoch nothing is cut: then it tells of a time that the file was given.
+//! TruncateObject: the MDT repeats a committed truncate until it has the reply. With the object's own truncate epoch
+//! nothing is cut: the request then only reports that the file's time was set.
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
@@ -14,10 +14,10 @@ use crate::{ObjectRow, Oss, server::decode};
 /// Extents that one transaction removes: keeps it far below the journal's limit.
 pub(super) const STEP_EXTENTS: usize = 16 << 10;
 
-/// Runs a truncate. At or below the object's epochs it has been done before.
+/// Runs a truncate. It was applied before, if its epochs are not above the object's.
 pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<Answer, ErrorReply> {
     let fid = request.fid;
-    // An append that has its place lies before the truncate, if its bytes come soon.
+    // An append with a reservation comes before the truncate, if its bytes arrive in time.
     let turn = oss.turn(ctx, (fid, None), 0).await?;
     let _cutting = oss.cutting();
     if request.file_bytes != u64::MAX {
@@ -44,15 +44,15 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
         })
         .await?;
     drop(turn);
-    oss.lines.void(fid);
+    oss.reservations.cancel(fid);
     oss.truncated.notify_waiters();
     Ok(answer)
 }
 
-/// Removes the bytes beyond `keep` in steps from the end, each a transaction of its own, until one more can remove the rest: as
-/// many as there are extents for, however small they are and however far they lie apart.
+/// Removes the bytes beyond `keep` in steps from the end, each a transaction of its own, until one more can remove the
+/// rest. How many steps depends on the number of extents, not on their size or distance.
 ///
-/// What is beyond the new size is gone whatever happens: the MDT has committed the truncate.
+/// The bytes beyond the new size are lost in any case: the MDT has committed the truncate.
 pub(super) async fn shorten(oss: &Oss, fid: Fid, keep: u64) -> Result<(), ErrorReply> {
     loop {
         oss.store().prefetch_tail(fid, keep..u64::MAX, STEP_EXTENTS).await.map_err(store_error)?;
@@ -86,8 +86,8 @@ pub(super) async fn shorten(oss: &Oss, fid: Fid, keep: u64) -> Result<(), ErrorR
 
 fn cut(row: &mut ObjectRow, request: &TruncateObject) {
     row.truncate_epoch = request.truncate_epoch;
-    // Bytes for places of before are of an older epoch.
-    row.place_generation = 0;
+    // Bytes for earlier reservations are of an older epoch.
+    row.reservation_generation = 0;
     row.truncated_bytes = request.object_bytes;
     row.object_bytes = row.object_bytes.min(request.object_bytes);
     if request.file_bytes != u64::MAX {

@@ -1,4 +1,4 @@
-//! WatchSize: waits until a file is larger than a client knows.
+//! WatchSize: waits until a file is larger than the client knows.
 
 use forebay_proto::{
     Errno, ErrorReply,
@@ -8,7 +8,7 @@ use forebay_target::{Answer, Context};
 
 use crate::{Oss, limits};
 
-/// Runs a question. The session watches from now on, unless it says that it does not any more.
+/// Runs a request. The session watches the file from now on, unless the request ends the watch.
 pub async fn run(oss: &Oss, ctx: &Context, request: WatchSize) -> Result<Answer, ErrorReply> {
     let (session, fid) = (ctx.session(), request.object.fid);
     if request.ends {
@@ -19,9 +19,9 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WatchSize) -> Result<Answer,
     let words = || ErrorReply::new(Errno::ENOSPC, "too many sizes are watched");
     let news = oss.watches.knows(session, fid, request.known_bytes).ok_or_else(words)?;
     loop {
-        // Registered before the row is read, so that what comes in between is not missed.
+        // Registered before the row is read, so that a change in between is not missed.
         let more = news.notified();
-        // Whatever was cut meanwhile: it counts how long the file is.
+        // Truncates in between do not matter: the current size counts.
         let row = oss.load_applied(fid).await?;
         let file_bytes = row.map_or(0, |row| row.file_bytes);
         let left = until.since(oss.env().now());

@@ -7,18 +7,18 @@ use forebay_env::{Bug, planted};
 use forebay_proto::{
     Encode, Errno, ErrorReply, Transno, crc,
     limits::{BLOCK_BYTES, BULK_BYTES, FILE_BYTES, OBJECT_PIECES},
-    message::{Piece, WriteObject, WritePieces, WritePlace, WriteReply},
+    message::{Piece, WriteObject, WritePieces, WriteReply, WriteReserved},
 };
 use forebay_store::{Fragment, Reservation, StoreErrorKind, StoreResult, Txn};
 use forebay_target::{Answer, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
-use crate::{ObjectRow, Oss, admission::stale, unheard::Growth};
+use crate::{ObjectRow, Oss, admission::stale, unacknowledged::Growth};
 
 /// More than what a piece takes beside its bytes (sums, extents).
 const REPLAY_SLACK_BYTES: u64 = 16 << 10;
 
-/// A write of one piece, as one of several.
+/// A write of one piece, in the form of a write of several.
 pub fn one_piece(request: WriteObject) -> WritePieces {
     let WriteObject { object, offset, length, write_id, sums, file_bytes, attr_epoch, granted_bytes } = request;
     WritePieces {
@@ -37,23 +37,24 @@ pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) ->
     run_as(oss, ctx, request, bulk, WriteOf::Offset, |written| written).await
 }
 
-/// Runs a write of bytes of an append's place, unless that is void: bytes of a later generation are here (see [`crate::lines`]).
-pub async fn run_place(oss: &Oss, ctx: &Context, request: WritePlace, bulk: Bytes) -> Result<Answer, ErrorReply> {
+/// Runs a write of bytes for an append reservation. It is refused if the object has bytes of a later generation (see
+/// [`crate::reservations`]).
+pub async fn run_reserved(oss: &Oss, ctx: &Context, request: WriteReserved, bulk: Bytes) -> Result<Answer, ErrorReply> {
     run_as(oss, ctx, one_piece(request.write), bulk, WriteOf::Place(request.generation), |written| written).await
 }
 
-/// What bytes are written for.
+/// What the bytes are written for.
 #[derive(Clone, Copy)]
 pub enum WriteOf {
     /// An offset that the client chose.
     Offset,
-    /// An append's place, of this generation.
+    /// An append reservation of this generation.
     Place(u64),
-    /// An append at the home that has its place already.
+    /// An append at the home that already has its offset.
     Append,
 }
 
-/// Runs a write that is answered as `reply` says.
+/// Runs a write whose reply is built by `reply`.
 pub async fn run_as<R: Encode>(
     oss: &Oss,
     ctx: &Context,
@@ -66,28 +67,28 @@ pub async fn run_as<R: Encode>(
     let row = oss.may_write(ctx, &request.object).await?;
     let fid = request.object.fid;
     let ranges: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
-    oss.others_told(ctx, fid, &ranges).await?;
+    oss.overwrites_acknowledged(ctx, fid, &ranges).await?;
     let mut aside = 0;
     for part in &parts {
-        aside += oss.set_aside_in(fid, row.as_ref(), &part.range()).await?;
+        aside += oss.unwritten_reserved_in(fid, row.as_ref(), &part.range()).await?;
     }
     let fills = aside;
     if ctx.is_replay() {
-        // There was room for it, before those that followed it: they wait beside it now.
+        // The original found space before the writes behind it, which now wait for their replay beside it.
         aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
     let mut room = room_for(oss, ctx, &request, &bulk, aside).await.map_err(store_error)?;
     room.fills(fills);
-    // Mostly it was told meanwhile: who waits here has taken room.
-    oss.others_told(ctx, fid, &ranges).await?;
-    let early = oss.may_answer_early(ctx, &request.object).filter(|_| !matches!(of, WriteOf::Place(_)));
+    // Mostly those changes are acknowledged by now. A wait here holds reserved space.
+    oss.overwrites_acknowledged(ctx, fid, &ranges).await?;
+    let early = oss.may_reply_early(ctx, &request.object).filter(|_| !matches!(of, WriteOf::Place(_)));
     let _raising = oss.raising(row.as_ref(), &request.object);
     let ticket = ctx.admit();
     let transno = ticket.transno();
     let growth = Growth::between(row.as_ref().map_or(0, |row| row.file_bytes), request.file_bytes);
     oss.note_change(ctx, fid, transno, ranges, growth);
     let _grows = oss.growing.to(fid, transno, request.file_bytes);
-    let told_ns = early.map(|row| answer_early(oss, ctx, &ticket, &request, row, &reply));
+    let told_ns = early.map(|row| reply_early(oss, ctx, &ticket, &request, row, &reply));
     let end = kept_end(ctx, row.as_ref(), &request, &ticket);
     let parts: Vec<Part> = parts.into_iter().filter_map(|part| part.until(end, &request)).collect();
     let written: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
@@ -96,12 +97,12 @@ pub async fn run_as<R: Encode>(
     let fragments: Vec<Fragment> = parts.into_iter().map(|part| part.fragment(&request, transno)).collect();
     let placed = match fragments.len() {
         0 => {
-            // It waits for its turn now, and may be waited for.
+            // Nothing is placed. The request waits for its turn now, and others may wait for this space.
             drop(room);
             None
         }
         _ => match oss.store().place(room, fragments).await.map_err(store_error) {
-            Err(error) if told_ns.is_some() => return Err(ctx.break_word(ticket, error).await),
+            Err(error) if told_ns.is_some() => return Err(ctx.fail_acknowledged(ticket, error).await),
             placed => Some(placed?),
         },
     };
@@ -109,8 +110,8 @@ pub async fn run_as<R: Encode>(
     let apply = |txn: &mut Txn, row: &mut ObjectRow| {
         match of {
             WriteOf::Offset => {}
-            WriteOf::Place(generation) => take_place(ctx, &request, row, generation)?,
-            WriteOf::Append => row.place_generation = row.place_generation.max(oss.lines.fence(fid)),
+            WriteOf::Place(generation) => admit_reserved(ctx, &request, row, generation)?,
+            WriteOf::Append => row.reservation_generation = row.reservation_generation.max(oss.reservations.fence(fid)),
         }
         if let Some(placed) = &placed {
             let mut filled = 0;
@@ -123,20 +124,20 @@ pub async fn run_as<R: Encode>(
             row.file_bytes = row.file_bytes.max(request.file_bytes);
         }
         row.touch(request.object.truncate_epoch, request.attr_epoch, now_ns);
-        let file_bytes = oss.told_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
+        let file_bytes = oss.reportable_size(ctx, fid, transno, request.file_bytes, row.file_bytes);
         Ok(reply(WriteReply { file_bytes, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch }))
     };
     if told_ns.is_none() {
         return change.apply(oss, ctx, ticket, apply).await;
     }
     match change.apply_surely(oss, ctx, &ticket, apply).await {
-        Err(error) => Err(ctx.break_word(ticket, error).await),
+        Err(error) => Err(ctx.fail_acknowledged(ticket, error).await),
         done => done,
     }
 }
 
-/// Replays run side by side. From the first one on that finds no room they wait for their turns, as those before it make the
-/// room that it found, and those behind it had none of that.
+/// Replays run side by side until one finds no space. From then on they run one by one, in order: the replays before
+/// one free the space that its original found, and those behind it have taken none of it.
 async fn room_for(
     oss: &Oss,
     ctx: &Context,
@@ -146,12 +147,12 @@ async fn room_for(
 ) -> StoreResult<Reservation> {
     let reserve = |aside| oss.store().reserve_from(bulk.len() as u64, request.pieces.len(), aside);
     if !ctx.is_replay() {
-        let Some(granted) = oss.granted.take(ctx.session(), request.granted_bytes.into()) else {
+        let Some(granted) = oss.grants.take(ctx.session(), request.granted_bytes.into()) else {
             return reserve(aside).await;
         };
         let room = reserve(aside + granted.bytes()).await;
         if room.is_err() && !ctx.has_ended() {
-            oss.granted.put_back(ctx.session(), granted);
+            oss.grants.put_back(ctx.session(), granted);
         }
         return room;
     }
@@ -166,20 +167,26 @@ async fn room_for(
     reserve().await
 }
 
-/// Bytes of a place of `generation` are written; refused if there are some of a later one, whose place may be the same.
-fn take_place(ctx: &Context, request: &WritePieces, row: &mut ObjectRow, generation: u64) -> Result<(), ErrorReply> {
+/// Bytes for a reservation of `generation` are written. They are refused if the object has bytes of a later generation,
+/// whose reservation may be at the same offset.
+fn admit_reserved(
+    ctx: &Context,
+    request: &WritePieces,
+    row: &mut ObjectRow,
+    generation: u64,
+) -> Result<(), ErrorReply> {
     let epoch = request.object.truncate_epoch;
-    if generation < row.place_generation && !ctx.is_replay() && !planted(Bug::PlaceNotFenced) {
+    if generation < row.reservation_generation && !ctx.is_replay() && !planted(Bug::ReservationNotFenced) {
         return Err(stale(request.object.fid, row.truncate_epoch, epoch));
     }
     if epoch == row.truncate_epoch {
-        row.place_generation = row.place_generation.max(generation);
+        row.reservation_generation = row.reservation_generation.max(generation);
     }
     Ok(())
 }
 
-/// Level `memory`: what the write comes to, as far as it can be told; its time.
-fn answer_early<R: Encode>(
+/// Level `memory`: replies with the result of the write as far as it is known. Returns the time of the write.
+fn reply_early<R: Encode>(
     oss: &Oss,
     ctx: &Context,
     ticket: &Ticket,
@@ -190,9 +197,9 @@ fn answer_early<R: Encode>(
     let (fid, now_ns) = (request.object.fid, ctx.time_ns());
     row.touch(request.object.truncate_epoch, request.attr_epoch, now_ns);
     let file_bytes = row.file_bytes.max(request.file_bytes);
-    let file_bytes = oss.told_size(ctx, fid, ticket.transno(), request.file_bytes, file_bytes);
+    let file_bytes = oss.reportable_size(ctx, fid, ticket.transno(), request.file_bytes, file_bytes);
     let (mtime_ns, attr_epoch) = (row.mtime_ns, row.attr_epoch);
-    ticket.answer_early(fid, &reply(WriteReply { file_bytes, mtime_ns, attr_epoch }));
+    ticket.reply_early(fid, &reply(WriteReply { file_bytes, mtime_ns, attr_epoch }));
     now_ns
 }
 
@@ -208,7 +215,7 @@ impl Part {
         self.offset..self.offset + self.data.len() as u64
     }
 
-    /// What of it lies before `end`.
+    /// The part of it before `end`.
     fn until(self, end: u64, request: &WritePieces) -> Option<Self> {
         let kept = end.saturating_sub(self.offset).min(self.data.len() as u64);
         if kept == self.data.len() as u64 {
@@ -241,7 +248,7 @@ fn sums<'a>(request: &'a WritePieces, offset: u64, data: &'a [u8]) -> impl Itera
     })
 }
 
-/// Lengths that agree, and bytes that are what their writer summed: the pieces with theirs.
+/// Checks that the lengths agree, and that the bytes match their writer's sums. Returns the pieces with their bytes.
 fn check(request: &WritePieces, bulk: &Bytes) -> Result<Vec<Part>, ErrorReply> {
     let length: usize = request.pieces.iter().map(|piece| piece.length as usize).sum();
     if length == 0 || length > BULK_BYTES || bulk.len() != length || request.pieces.len() > OBJECT_PIECES {
@@ -269,7 +276,7 @@ fn check(request: &WritePieces, bulk: &Bytes) -> Result<Vec<Part>, ErrorReply> {
     }
 }
 
-/// No file is larger: a size that came from outside is kept, and counted on, for good.
+/// No file is larger. A size that a client sends is stored for good, so it is checked here.
 pub(super) fn check_size(file_bytes: u64) -> Result<(), ErrorReply> {
     if file_bytes <= FILE_BYTES {
         return Ok(());
@@ -298,7 +305,8 @@ fn check_sums(request: &WritePieces, offset: u64, data: &Bytes, rest: &mut &[u64
     Ok(checked)
 }
 
-/// Up to where the write counts: all of it, unless it is a replay of before a truncate that has been applied already.
+/// The offset up to which the write counts: all of it, unless it is a replay from before a truncate that is already
+/// applied.
 fn kept_end(ctx: &Context, row: Option<&ObjectRow>, request: &WritePieces, ticket: &Ticket) -> u64 {
     match row {
         Some(row) if is_superseded(ctx, Some(row), request.object.truncate_epoch, ticket.transno()) => {
@@ -314,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// Two pieces of the same bytes.
+    /// A write of `bytes` in two pieces.
     fn request(bytes: &[u8]) -> WritePieces {
         let object = ObjectRef { fid: Fid { high: 0, low: 77 }, layout_generation: 1, truncate_epoch: 0 };
         let write_id = WriteId { client: 1, sequence: 2 };

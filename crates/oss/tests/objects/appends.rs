@@ -1,13 +1,13 @@
-//! Appends at a file's home: the size moves with the bytes, and places that are given up leave nothing.
+//! Appends at a file's home: the size moves with the bytes, and reservations that are given up leave nothing.
 
 use forebay_env::sim::Fault;
 use forebay_proto::message::{
-    AT_END, AppendObject, AppendReply, FillPlace, PlaceReply, RemoveWritten, ReservePlace, WritePlace,
+    AT_END, AppendObject, AppendReply, CompleteAppend, RemoveWritten, ReserveAppend, ReserveReply, WriteReserved,
 };
 
 use super::*;
 
-/// The file's bytes lie in the object as they lie in the file, up to here.
+/// Up to here, the bytes have the same offset in the object as in the file.
 const AT_HOME: u64 = 1 << 20;
 
 impl World {
@@ -35,14 +35,14 @@ impl World {
         self.append_by(&self.session, bytes).await.expect("appended")
     }
 
-    async fn reserve(&self, by: &ClientSession, length: u32) -> PlaceReply {
-        let request = ReservePlace { object: self.object(0), file_bytes: 0, length };
+    async fn reserve(&self, by: &ClientSession, length: u32) -> ReserveReply {
+        let request = ReserveAppend { object: self.object(0), file_bytes: 0, length };
         by.call(&request, Call::default()).await.expect("a place").reply
     }
 
-    async fn write_place(&self, by: &ClientSession, place: &PlaceReply, bytes: &[u8]) -> Result<(), RpcError> {
+    async fn write_place(&self, by: &ClientSession, place: &ReserveReply, bytes: &[u8]) -> Result<(), RpcError> {
         self.writes.set(self.writes.get() + 1);
-        let (offset, write_id) = (place.file_offset, WriteId { client: 2, sequence: self.writes.get() }.of_place());
+        let (offset, write_id) = (place.file_offset, WriteId { client: 2, sequence: self.writes.get() }.reserved());
         let sums = crc::blocks(offset, bytes.len() as u64, BLOCK_BYTES)
             .map(|(at, length)| crc::block_sum(FID, at, write_id, &bytes[(at - offset) as usize..][..length as usize]));
         let write = WriteObject {
@@ -56,13 +56,13 @@ impl World {
             granted_bytes: 0,
         };
         let call = Call { bulk: vec![Bytes::copy_from_slice(bytes)], ..Call::level(CommitLevel::Data) };
-        by.call(&WritePlace { write, generation: place.generation }, call).await.map(drop)
+        by.call(&WriteReserved { write, generation: place.generation }, call).await.map(drop)
     }
 
-    async fn fill(&self, by: &ClientSession, place: &PlaceReply, length: u32) -> bool {
+    async fn fill(&self, by: &ClientSession, place: &ReserveReply, length: u32) -> bool {
         let (number, file_offset) = (place.number, place.file_offset);
         let request =
-            FillPlace { object: self.object(0), number, file_offset, length, attr_epoch: 0, before: Vec::new() };
+            CompleteAppend { object: self.object(0), number, file_offset, length, attr_epoch: 0, before: Vec::new() };
         by.call(&request, Call::level(CommitLevel::Data)).await.expect("told").reply.filled
     }
 
@@ -122,7 +122,7 @@ fn an_append_of_level_data_does_not_wait_for_a_commit() {
 
 /// append, append |X| | replayed where they were
 #[test]
-fn appends_survive_the_servers_death_in_their_places() {
+fn appends_keep_their_offsets_over_a_server_crash() {
     for seed in 0..20 {
         let world = World::new(seed);
         world.run(async {
@@ -142,7 +142,7 @@ fn appends_survive_the_servers_death_in_their_places() {
 }
 
 #[test]
-fn a_place_does_not_make_the_file_longer_before_it_is_filled() {
+fn a_reservation_does_not_extend_the_file_before_it_is_complete() {
     let world = World::new(72);
     world.run(async {
         world.append(b"log").await;
@@ -151,7 +151,7 @@ fn a_place_does_not_make_the_file_longer_before_it_is_filled() {
         assert_eq!((first.file_offset, second.file_offset), (3, 13));
         world.write_place(&other, &second, &[2; 20]).await.expect("written");
         assert_eq!(world.size().await, 3);
-        // It waits for the first, and an append at home for both.
+        // The second waits for the first, and an append at the home waits for both.
         let filled = async {
             world.sim.sleep(Duration::from_millis(50)).await;
             assert_eq!(world.size().await, 3);
@@ -167,7 +167,7 @@ fn a_place_does_not_make_the_file_longer_before_it_is_filled() {
 }
 
 #[test]
-fn a_place_that_is_given_up_is_the_next_appends() {
+fn a_cancelled_reservation_frees_its_offset_for_the_next_append() {
     let world = World::new(73);
     world.run(async {
         world.append(b"log").await;
@@ -186,7 +186,7 @@ fn a_place_that_is_given_up_is_the_next_appends() {
 }
 
 #[test]
-fn a_place_whose_client_is_silent_is_given_to_the_next_and_late_bytes_for_it_are_refused() {
+fn timed_out_reservation_is_cancelled_and_its_late_bytes_are_refused() {
     for restarts in [false, true] {
         let world = World::new(74);
         world.run(async {
@@ -211,9 +211,9 @@ fn a_place_whose_client_is_silent_is_given_to_the_next_and_late_bytes_for_it_are
     }
 }
 
-/// reserve, given up or |X|; append of another at the home; late bytes | they do not lie over the append, nor after |X| again
+/// reserve, given up or |X|; append of another at the home; late bytes | they do not overwrite it, nor after |X| again
 #[test]
-fn late_bytes_for_a_void_place_do_not_lie_over_an_append_at_the_home() {
+fn late_bytes_of_a_cancelled_reservation_do_not_overwrite_a_home_append() {
     for (restarts, dies_again) in [(false, false), (false, true), (true, false), (true, true)] {
         let world = World::new(79);
         world.run(async {
@@ -234,7 +234,7 @@ fn late_bytes_for_a_void_place_do_not_lie_over_an_append_at_the_home() {
             let late = world.write_place(mine, &place, &[1; 10]).await.unwrap_err();
             assert_eq!(late.errno(), Errno::STALE_EPOCH);
             assert_eq!(world.read(0, 0, 13).await.unwrap(), [&b"log"[..], &[2; 10]].concat());
-            // Places of now are not in the way of each other, nor of an append between them.
+            // Current reservations do not block each other, nor an append between them.
             let next = world.reserve(mine, 5).await;
             world.write_place(mine, &next, &[3; 5]).await.expect("written");
             let both_of_them = both(world.append_by(&other, b"end"), world.fill(mine, &next, 5)).await;
@@ -248,7 +248,7 @@ fn late_bytes_for_a_void_place_do_not_lie_over_an_append_at_the_home() {
 
 /// reserve |X| fill | its client has to ask again
 #[test]
-fn a_place_does_not_outlive_its_home() {
+fn reservations_end_with_a_restart_of_the_home() {
     let world = World::new(75);
     world.run(async {
         world.append(b"log").await;
@@ -266,14 +266,14 @@ fn a_place_does_not_outlive_its_home() {
 
 /// reserve, bytes, given up; others' bytes in the same place |X| truncate to more | a hole, and the bytes of the others
 #[test]
-fn what_was_written_for_a_void_place_is_removed_and_nothing_else_is() {
+fn remove_written_removes_only_bytes_of_the_cancelled_reservation() {
     let world = World::new(78);
     world.run(async {
         world.append(b"log").await;
         let place = world.reserve(&world.session, 20).await;
         world.write_place(&world.session, &place, &[1; 20]).await.expect("written");
-        let sequence = world.writes.get() | WriteId::OF_PLACE;
-        world.write_place(&world.session, &PlaceReply { file_offset: 10, ..place }, &[2; 4]).await.expect("written");
+        let sequence = world.writes.get() | WriteId::RESERVED;
+        world.write_place(&world.session, &ReserveReply { file_offset: 10, ..place }, &[2; 4]).await.expect("written");
         let removal = |offset, length, client, sequence| RemoveWritten {
             object: world.object(0),
             offset,
@@ -295,7 +295,7 @@ fn what_was_written_for_a_void_place_is_removed_and_nothing_else_is() {
 }
 
 #[test]
-fn a_truncate_waits_for_a_place_that_is_being_filled() {
+fn truncate_waits_for_a_reservation_that_is_being_filled() {
     let world = World::new(76);
     world.run(async {
         world.append(b"log").await;

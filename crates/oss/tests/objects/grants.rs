@@ -1,4 +1,4 @@
-//! Room that clients were granted, and count on after a restart.
+//! Space that was granted to clients, which they claim again after a restart.
 
 use forebay_proto::message::{Grant, Sync};
 
@@ -26,7 +26,7 @@ async fn write_from(by: &ClientSession, fid: Fid, offset: u64, length: usize, gr
     by.call(&request, call).await.map(drop).map_err(|error| error.errno())
 }
 
-/// Until it is refused.
+/// Writes until it is refused; returns the bytes written.
 async fn fill(by: &ClientSession, fid: Fid) -> u64 {
     const REQUEST: u64 = 256 << 10;
     for number in 0.. {

@@ -1,4 +1,4 @@
-//! Commit level `memory`: a write is answered when the target holds it, and nobody can tell but by the clock.
+//! Commit level `memory`: a write is replied to when the target holds it. Only the clock shows the difference.
 
 use forebay_env::sim::{DiskModel, Fault};
 use forebay_proto::message::Sync;
@@ -8,14 +8,14 @@ use super::*;
 /// How long the device takes for a write.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// A target on a device that takes its time, with the object there.
+/// A target on a slow device, with an object.
 async fn slow_world(world: &World) {
     world.write(0, 0, &pattern(7, 1000)).await.expect("it is written");
     let model = DiskModel { latency_write: SLOW, ..DiskModel::default() };
     world.sim.set_disk_model(world.server, "/ost/data", model);
 }
 
-/// Writes, and sees that it was not for the device that this waited.
+/// Writes, and checks that the reply did not wait for the device.
 async fn hold(world: &World, offset: u64, bytes: &[u8]) {
     let begun = world.sim.now();
     world.write_at(CommitLevel::Memory, 0, offset, bytes).await.expect("it is answered");
@@ -53,7 +53,7 @@ fn a_sync_counts_what_was_answered_and_is_not_applied() {
             slow_world(&world).await;
             hold(&world, 0, &pattern(1, 100_000)).await;
             world.session.call(&Sync { fid }, Call::level(CommitLevel::Data)).await.expect("it syncs");
-            // Nobody is left who could replay it.
+            // No client is left that could replay it.
             world.sim.crash(world.client);
             world.sim.power_cut(world.server);
             world.sim.sleep(Duration::from_millis(5)).await;
@@ -115,7 +115,7 @@ fn a_destroy_and_a_truncate_find_what_was_answered() {
         world.truncate(1, 10).await;
         assert_eq!(world.read(1, 0, 100).await.unwrap()[..10], pattern(1, 10)[..]);
         assert_eq!(world.glimpse(1).await.unwrap().file_bytes, 10);
-        // Of before the truncate.
+        // Older than the truncate.
         let late = world.write_at(CommitLevel::Memory, 0, 0, b"late").await;
         assert_eq!(late.unwrap_err().errno(), Errno::STALE_EPOCH);
         world.write_at(CommitLevel::Memory, 1, 50_000, &pattern(2, 100)).await.expect("it is answered");
@@ -136,7 +136,7 @@ fn beside_a_truncate_nothing_is_answered_that_it_might_refuse() {
     world.run(async {
         slow_world(&world).await;
         world.write(0, 0, &pattern(1, 100_000)).await.expect("it is written");
-        // The truncate's own turn comes behind this one's.
+        // The truncate's own turn comes behind this write's.
         let held = world.write_at(CommitLevel::Memory, 0, 200_000, b"held");
         let cut = world.truncate(1, 1000);
         let late = async {
@@ -146,7 +146,7 @@ fn beside_a_truncate_nothing_is_answered_that_it_might_refuse() {
         let ((held, ()), late) = both(both(held, cut), late).await;
         held.expect("it is answered");
         let bytes = world.read(1, 0, 1000).await.unwrap();
-        // Whichever came first: what was answered is there.
+        // Whichever came first: the acknowledged bytes are there.
         match late {
             Ok(_) => assert_eq!(&bytes[500..510], &pattern(3, 10)[..]),
             Err(error) => {
@@ -160,7 +160,7 @@ fn beside_a_truncate_nothing_is_answered_that_it_might_refuse() {
 
 /// write | the device has no room behind it | its client is told, and nobody else
 #[test]
-fn what_was_answered_and_cannot_be_made_ends_the_session() {
+fn failed_apply_after_early_reply_evicts_the_session() {
     let world = World::new(72);
     world.run(async {
         slow_world(&world).await;
@@ -172,7 +172,7 @@ fn what_was_answered_and_cannot_be_made_ends_the_session() {
         let losses = told.clone();
         world.session.set_lost(move |lost| losses.borrow_mut().push(lost.fids));
         world.sim.disk_fault(world.server, "/ost/data", Fault::NoRoom);
-        // More than is left in the slab that is open.
+        // More than is left in the open slab.
         hold(&world, 0, &pattern(2, 1000 << 10)).await;
         assert_eq!(world.read_by(&other, 0, 0, 1000).await.unwrap(), pattern(1, 1000), "it was never seen");
         world.sim.sleep(Duration::from_secs(5)).await;

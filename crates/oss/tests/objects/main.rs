@@ -26,7 +26,7 @@ use forebay_store::{FormatOptions, OpenOptions, Store};
 use forebay_target::{Target, TargetMetrics, TargetOptions};
 
 const CLUSTER: Uuid = Uuid([7; 16]);
-/// Of the test whose target is nearly full: up to here.
+/// Upper bound of the seeds of the test whose target is nearly full.
 const FULL_SEEDS: u64 = 44;
 const FID: Fid = Fid { high: 0, low: 5 << 20 | 9 };
 
@@ -36,7 +36,7 @@ struct World {
     client: NodeId,
     session: ClientSession,
     writes: std::cell::Cell<u64>,
-    /// Of the last boot.
+    /// The target of the last boot.
     target: Rc<RefCell<Option<Target>>>,
 }
 
@@ -44,7 +44,7 @@ fn address() -> Address {
     Address::Mem("OST0000".into())
 }
 
-/// A session of the client of that number.
+/// Starts a session of the client with this number.
 fn connect(sim: &Sim, node: NodeId, number: u8) -> ClientSession {
     let options = SessionOptions {
         cluster: CLUSTER,
@@ -295,7 +295,8 @@ fn destroyed_objects_are_gone_and_their_room_comes_back() {
             world.session.call(&destroy, Call::level(CommitLevel::Commit)).await.unwrap();
             assert_eq!(world.glimpse(0).await.unwrap_err().errno(), Errno::ESTALE);
             assert_eq!(world.write(0, 0, b"late").await.unwrap_err().errno(), Errno::ESTALE);
-            // A fid is never reused in earnest; a restart forgets it, so that the test can go on with it.
+            // A fid is never reused in earnest. A restart forgets the destroyed fids, so the test can go on with this
+            // one.
             world.sim.crash(world.server);
             world.boot();
             assert!(!world.glimpse(0).await.unwrap().exists);
@@ -350,7 +351,7 @@ fn what_was_overwritten_on_a_full_target_is_there_after_its_death() {
                     let length = 20_000 + world.sim.random_below(400_000) as usize;
                     let at = world.sim.random_below((expected.len() - length) as u64) as usize;
                     let bytes = pattern(round * 8 + write, length);
-                    // What is overwritten goes when it is, so there may be no room for that.
+                    // The overwritten bytes are freed only when the write is applied, so there may be no space for it.
                     if world.write(1, at as u64, &bytes).await.is_ok() {
                         expected[at..at + length].copy_from_slice(&bytes);
                         written += 1;
@@ -390,7 +391,7 @@ fn room_that_is_set_aside_is_there_on_a_full_target_after_its_death_too() {
             world.write(0, (1 << 30) + (at << 18), &pattern(at as u8, 1 << 18)).await.expect("room was set aside");
         }
         assert_eq!(world.read(0, (1 << 30) + (5 << 18), 1 << 18).await.unwrap(), pattern(5, 1 << 18));
-        // What is cut comes back, written or not.
+        // A truncate frees reserved space, written or not.
         world.truncate(1, 1 << 20).await;
         assert_eq!(world.allocate(1, 0, 30 << 20).await.unwrap(), 30 << 20);
         world.truncate(2, 0).await;

@@ -1,4 +1,4 @@
-//! Reads of several places, and of bytes that were written in tiny pieces.
+//! Reads of several pieces, and of bytes that were written in tiny pieces.
 
 use forebay_proto::{
     Errno,
@@ -18,7 +18,7 @@ impl World {
     }
 }
 
-/// Written before and after each other, with holes, and beyond the end.
+/// Overlapping writes, with holes, read up to beyond the end.
 #[test]
 fn pieces_are_read_as_each_by_itself_would_be() {
     let world = World::new(31);
@@ -44,7 +44,7 @@ fn pieces_that_no_reader_asks_for_are_refused() {
     world.run(async {
         world.write(0, 0, &pattern(1, 200_000)).await.unwrap();
         let many: Vec<(u64, u32)> = (0..=OBJECT_PIECES as u64).map(|i| (2 * i, 1)).collect();
-        // One byte of so many blocks that they come to more than 8 MiB.
+        // One byte in each of so many blocks that together they exceed 8 MiB.
         let blocks: Vec<(u64, u32)> = (0..129).map(|i| (i << 16, 1)).collect();
         let large = [(0, 3 << 20), (4 << 20, 2 << 20)];
         let bad: [&[(u64, u32)]; 8] = [
@@ -66,7 +66,7 @@ fn pieces_that_no_reader_asks_for_are_refused() {
     });
 }
 
-/// What the segments take would not fit a reply.
+/// A reply could not hold all of the segments.
 #[test]
 fn what_was_written_in_tiny_pieces_is_read_whole() {
     let world = World::new(33);

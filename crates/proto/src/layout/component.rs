@@ -1,9 +1,9 @@
 //! One component: round-robin striping over OSTs of `[start, end)`.
 //!
-//! Stripes are counted from byte 0 of the file, so that a component that begins in the middle of a stripe leaves the others
-//! where they would be. Within an object the bytes of a component are dense, stripe after stripe, and begin at the first
-//! 64 KiB boundary at or after `start` (those of the stripe that `start` lies in, at `start`): so no byte lies further into
-//! its object than into its file, and components never meet.
+//! Stripes are counted from byte 0 of the file, so a component that begins in the middle of a stripe does not move the
+//! other stripes. Within an object the bytes of a component are dense, stripe after stripe. They begin at the first 64
+//! KiB boundary at or after `start`; those of the stripe that contains `start` begin at `start`. So no byte has a
+//! larger offset in its object than in its file, and components never overlap.
 
 use super::FOR_EVER;
 use crate::{DecodeError, limits, wire_struct};
@@ -13,17 +13,17 @@ wire_struct! {
     pub struct Component {
         /// First byte.
         pub start: u64,
-        /// The byte after the last; u64::MAX: there is no last.
+        /// The byte after the last; u64::MAX: no end.
         pub end: u64,
         /// Bytes of one stripe: a non-zero multiple of 64 KiB.
         pub stripe_bytes: u32,
-        /// Stripes that were asked for; u32::MAX = over all OSTs.
+        /// Requested number of stripes; u32::MAX = over all OSTs.
         pub stripe_count: u32,
-        /// The OST asked for as the first; u32::MAX = the server chooses.
+        /// Requested first OST; u32::MAX = the server chooses.
         pub stripe_index: u32,
-        /// The pool asked for; empty = any OST.
+        /// Requested pool; empty = any OST.
         pub pool: String,
-        /// OST of each stripe, distinct; none: they have not been chosen yet.
+        /// OST of each stripe, distinct; empty: they have not been chosen yet.
         pub osts: Vec<u32>,
     }
 }
@@ -37,16 +37,16 @@ pub struct StripePiece {
     pub stripe: usize,
     /// The OST's index.
     pub ost: u32,
-    /// Where the piece begins in the object.
+    /// Offset of the piece in the object.
     pub object_offset: u64,
-    /// Where the piece begins in the file.
+    /// Offset of the piece in the file.
     pub file_offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
 impl Component {
-    /// All of a file over `osts`.
+    /// A component for all of a file, striped over `osts`.
     pub fn plain(stripe_bytes: u32, osts: Vec<u32>) -> Self {
         let (stripe_count, stripe_index, pool) = (osts.len() as u32, u32::MAX, String::new());
         Self { start: 0, end: FOR_EVER, stripe_bytes, stripe_count, stripe_index, pool, osts }
@@ -70,7 +70,7 @@ impl Component {
         Ok(())
     }
 
-    /// Its OSTs have been chosen.
+    /// Whether its OSTs have been chosen.
     pub fn has_osts(&self) -> bool {
         !self.osts.is_empty()
     }
@@ -98,33 +98,34 @@ impl Component {
             .for_each(|(file_offset, length)| add((file_offset / size % count) as usize, file_offset, length));
     }
 
-    /// Where byte `file_offset`, which lies in stripe `stripe`, lies in that stripe's object.
+    /// Object offset of byte `file_offset`, which lies in stripe `stripe`.
     fn object_offset(&self, stripe: usize, file_offset: u64) -> u64 {
         let (size, count) = (u64::from(self.stripe_bytes), self.osts.len() as u64);
         self.shift(stripe) + file_offset / size / count * size + file_offset % size
     }
 
-    /// Where byte `object_offset` of stripe `stripe` lies in the file.
+    /// File offset of byte `object_offset` of stripe `stripe`.
     pub fn file_offset(&self, stripe: usize, object_offset: u64) -> u64 {
         let (size, count) = (u64::from(self.stripe_bytes), self.osts.len() as u64);
         let dense = object_offset - self.shift(stripe);
         (dense / size * count + stripe as u64) * size + dense % size
     }
 
-    /// Where the bytes of `[from, to)` that lie in stripe `stripe` begin and end in its object; empty if there are none.
+    /// Object range of the bytes of `[from, to)` that lie in stripe `stripe`; empty if there are none.
     pub fn object_range(&self, stripe: usize, from: u64, to: u64) -> std::ops::Range<u64> {
         let place = |offset: u64| self.shift(stripe).saturating_add(self.dense(stripe, offset));
         let (from, to) = (from.max(self.start), to.min(self.end));
         if from >= to { place(from)..place(from) } else { place(from)..place(to) }
     }
 
-    /// End of what stripe `stripe`'s object holds of this component when the file is `file_bytes` long; 0 if nothing.
+    /// End of this component's bytes in the object of stripe `stripe` when the file is `file_bytes` long; 0 if there
+    /// are none.
     pub(super) fn object_end(&self, stripe: usize, file_bytes: u64) -> u64 {
         let range = self.object_range(stripe, 0, file_bytes);
         if range.is_empty() { 0 } else { range.end }
     }
 
-    /// Bytes before `offset` of the file that would lie in stripe `stripe` if the component began at 0.
+    /// Number of bytes before `offset` of the file that would lie in stripe `stripe` if the component began at 0.
     fn dense(&self, stripe: usize, offset: u64) -> u64 {
         let (size, count) = (u64::from(self.stripe_bytes), self.osts.len() as u64);
         let rounds = offset / (size * count) * size;
@@ -132,7 +133,7 @@ impl Component {
         rounds + rest.saturating_sub(stripe as u64 * size).min(size)
     }
 
-    /// What is added to the dense offset: the component's bytes begin at its start.
+    /// Added to the dense offset, so that the component's bytes begin at its start.
     fn shift(&self, stripe: usize) -> u64 {
         (self.start - self.dense(stripe, self.start)).next_multiple_of(limits::STRIPE_BYTES_MIN.into())
     }

@@ -1,12 +1,12 @@
 //! How a file's bytes map to objects.
 //!
-//! A layout is a list of components over `[start, end)`, each striped round-robin over OSTs of its own. The objects of one
-//! file all carry one fid; an object is told from the others by the OST it lies on. Components that share an OST share the
-//! object: each keeps to object offsets within its own `[start, end)` (see `component`).
+//! A layout is a list of components over `[start, end)`, each striped round-robin over OSTs of its own. All objects of
+//! one file carry the same fid, and are distinguished by the OST that they lie on. Components that share an OST share
+//! the object: each uses only object offsets within its own `[start, end)` (see `component`).
 //!
-//! Invariant: the components follow each other from byte 0 to the end of everything; the first has OSTs, and the first of
-//! those (the *home*) keeps the file's size.
-//! Invariant: what a component without OSTs covers has never been written: it is a hole until the MDT chooses OSTs for it.
+//! Invariant: the components follow each other from byte 0 to [`FOR_EVER`]. The first has OSTs, and the first of those
+//! (the *home*) keeps the file's size.
+//! Invariant: a component without OSTs has never been written: it is a hole until the MDT chooses OSTs for it.
 
 mod component;
 
@@ -22,11 +22,12 @@ pub const FOR_EVER: u64 = u64::MAX;
 pub struct Layout {
     /// Raised whenever the layout changes.
     pub generation: u32,
-    /// The fid of the objects, where it is not the file's own: they were another file's until they were exchanged.
+    /// The fid of the objects, if it is not the file's own: they belonged to another file until the two exchanged
+    /// objects.
     pub objects: Option<Fid>,
     /// In order.
     pub components: Vec<Component>,
-    /// OSTs that no component names any more: their objects are empty, and refuse who has an older layout.
+    /// OSTs that no component names any more: their objects are empty, and refuse clients that have an older layout.
     pub former: Vec<u32>,
 }
 
@@ -77,7 +78,7 @@ impl Layout {
         self.components.partition_point(|component| component.end <= offset).min(self.components.len() - 1)
     }
 
-    /// The components that `[offset, offset + length)` touches, with their positions.
+    /// The components that overlap `[offset, offset + length)`, with their positions.
     pub fn touched(&self, offset: u64, length: u64) -> impl Iterator<Item = (usize, &Component)> {
         let end = offset.saturating_add(length);
         let first = self.component_at(offset);
@@ -85,8 +86,8 @@ impl Layout {
         components.take_while(move |(_, component)| length > 0 && component.start < end)
     }
 
-    /// Cuts `[offset, offset + length)` at stripe boundaries, in file order, leaving out what has no OSTs; pieces that are
-    /// adjacent in the same object (stripe count 1) come as one.
+    /// Cuts `[offset, offset + length)` at stripe boundaries, in file order, without the parts that have no OSTs.
+    /// Pieces that are adjacent in the same object (stripe count 1) are merged.
     pub fn pieces(&self, offset: u64, length: u64) -> Vec<StripePiece> {
         let mut pieces = Vec::new();
         for (number, component) in self.touched(offset, length).filter(|(_, component)| component.has_osts()) {
@@ -130,7 +131,7 @@ impl Layout {
     }
 }
 
-/// One kind so far: a list of components.
+/// The only kind so far: a list of components.
 const COMPONENTS: u8 = 1;
 
 impl Encode for Layout {
@@ -172,7 +173,7 @@ mod tests {
         Layout::plain(1, 64 << 10, (10..10 + count).collect())
     }
 
-    /// 192 KiB on one OST, 1 MiB and a bit nowhere yet, then three OSTs, one of them the first again.
+    /// 192 KiB on one OST, about 1.1 MiB without OSTs, then three OSTs, one of them the first again.
     pub(super) fn composite() -> Layout {
         let part = |start, end, osts: &[u32]| Component { start, end, ..Component::plain(64 << 10, osts.to_vec()) };
         let components =

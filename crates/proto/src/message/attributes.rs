@@ -1,4 +1,4 @@
-//! What an inode is like, for whom, and what its layout is asked to be.
+//! Attributes of an inode, the user who asks, and the requested layout.
 
 use crate::{Fid, wire_struct};
 
@@ -12,45 +12,45 @@ pub mod set_attr {
     pub const GID: u32 = 4;
     /// Size: truncates or extends.
     pub const SIZE: u32 = 8;
-    /// Access time, as given.
+    /// Access time, as in the request.
     pub const ATIME: u32 = 16;
-    /// Modification time, as given.
+    /// Modification time, as in the request.
     pub const MTIME: u32 = 32;
-    /// Access time: the server's now.
+    /// Access time: the server's current time.
     pub const ATIME_NOW: u32 = 64;
-    /// Modification time: the server's now.
+    /// Modification time: the server's current time.
     pub const MTIME_NOW: u32 = 128;
-    /// Access time, as given, if that is later: the client has read. No other time moves, and nobody's lease is recalled. Of servers
-    /// with [`super::features::ACCESS_TIMES`].
+    /// Deferred atime: access time as in the request, if that is later. No other time moves, and no lease is recalled.
+    /// Needs a server with [`super::features::ACCESS_TIMES`].
     pub const ACCESSED: u32 = 256;
 }
 
 /// Bits of [`Attr::flags`].
 pub mod attr_flags {
-    /// Some session has the file open for writing: ask the target of stripe 0 for the size, and all for the times.
+    /// Some session has the file open for writing: ask the OST of stripe 0 for the size, and all OSTs for the times.
     pub const SIZE_ON_OST: u32 = 1;
-    /// With [`SIZE_ON_OST`]: nobody but the asking session has it open for writing, so what that session has been told of
-    /// size and times by the OSTs is all there is to know.
+    /// With [`SIZE_ON_OST`]: only the asking session has the file open for writing. So the sizes and times that the
+    /// OSTs reported to that session are complete.
     pub const SOLE_WRITER: u32 = 2;
-    /// It may have holes: the targets know what it takes.
+    /// The file may have holes: the OSTs know the space that it uses.
     pub const SPARSE: u32 = 4;
-    /// It has extended attributes.
+    /// The inode has extended attributes.
     pub const XATTRS: u32 = 8;
-    /// With [`SIZE_ON_OST`]: it has its modification time from being made, or somebody gave it; that of a write of the same
-    /// attribute epoch replaces it.
+    /// With [`SIZE_ON_OST`]: the modification time is that of the file's creation, or a client has set it. The time of
+    /// a write with the same attribute epoch replaces it.
     pub const MTIME_SET: u32 = 16;
-    /// Two bits: its own commit level ([`super::level_flags`]).
+    /// Two bits: the inode's own commit level ([`super::level_flags`]).
     pub const LEVEL: u32 = 96;
-    /// Its bytes lie with the MDT, and none with the OSTs. Until the next truncate epoch they stay as they are.
+    /// The file's bytes are inline at the MDT, and none lie on OSTs. They do not change until the next truncate epoch.
     pub const INLINE: u32 = 128;
-    /// Five bits: its own inline bound ([`super::inline_bound_flags`]).
+    /// Five bits: the inode's own inline bound ([`super::inline_bound_flags`]).
     pub const INLINE_BOUND: u32 = 7936;
-    /// What a file or directory has of the directory that it is made in.
+    /// Flags that a file or directory inherits from the directory that it is created in.
     pub const INHERITED: u32 = LEVEL | INLINE_BOUND;
 }
 
 wire_struct! {
-    /// On whose behalf a request is.
+    /// The user on whose behalf a request is made.
     pub struct Caller {
         /// User.
         pub uid: u32,
@@ -68,7 +68,7 @@ wire_struct! {
         pub fid: Fid,
         /// Type and permissions, as `st_mode`.
         pub mode: u32,
-        /// Links.
+        /// Number of links.
         pub nlink: u32,
         /// Owner.
         pub uid: u32,
@@ -76,7 +76,7 @@ wire_struct! {
         pub gid: u32,
         /// Device number of a special file, as `st_rdev`.
         pub rdev: u64,
-        /// Bytes; see [`attr_flags::SIZE_ON_OST`].
+        /// Size in bytes; see [`attr_flags::SIZE_ON_OST`].
         pub size: u64,
         /// Access time, nanoseconds since 1970.
         pub atime_ns: i64,
@@ -96,7 +96,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What a user asks of a layout; zero and -1 mean the default, as with Lustre's lfs.
+    /// The layout that a user requests; zero and -1 mean the default, as with Lustre's lfs.
     pub struct LayoutSpec {
         /// Stripes; 0 = inherited, u32::MAX = over all OSTs.
         pub stripe_count: u32,
@@ -106,7 +106,7 @@ wire_struct! {
         pub stripe_index: u32,
         /// Pool; empty = any OST.
         pub pool: String,
-        /// Of a composite layout, in order; then the fields above say nothing. None: the layout is plain.
+        /// Components of a composite layout, in order; the fields above are then ignored. None: the layout is plain.
         pub components: Vec<ComponentSpec>,
     }
 }
@@ -120,9 +120,9 @@ impl LayoutSpec {
 }
 
 wire_struct! {
-    /// What a user asks of one component of a layout; it begins where the one before ends.
+    /// One component of a requested layout; it begins where the previous one ends.
     pub struct ComponentSpec {
-        /// The byte after its last; u64::MAX: there is no last.
+        /// The byte after its last; u64::MAX: no end.
         pub end: u64,
         /// Stripes; 0 = the file system's default, u32::MAX = over all OSTs.
         pub stripe_count: u32,

@@ -1,4 +1,4 @@
-//! Messages every target understands: sessions, recovery, sync, status.
+//! Messages that every target understands: sessions, recovery, sync, status.
 
 use crate::{ClientId, Fid, Incarnation, SessionId, TargetId, Transno, Uuid, wire_struct};
 
@@ -9,9 +9,9 @@ wire_struct! {
 
 /// Bits of [`Connect::features`].
 pub mod features {
-    /// [`super::set_attr::ACCESSED`].
+    /// Understands [`super::set_attr::ACCESSED`].
     pub const ACCESS_TIMES: u64 = 1;
-    /// All that this program understands.
+    /// All features that this program understands.
     pub const ALL: u64 = ACCESS_TIMES;
 }
 
@@ -20,11 +20,11 @@ wire_struct! {
     pub struct Connect {
         /// The cluster the client belongs to; zero if it does not know yet.
         pub cluster: Uuid,
-        /// The target it means to reach; a server refuses when it serves another.
+        /// The target it means to reach; a server of another target refuses.
         pub target: TargetId,
         /// The client, new at each start of its process.
         pub client: ClientId,
-        /// What the client is: `mount host:/path`, `MDT0000`, ... for status and logs.
+        /// Description of the client (`mount host:/path`, `MDT0000`, ...), for status and logs.
         pub description: String,
         /// Feature bits the client understands.
         pub features: u64,
@@ -32,13 +32,13 @@ wire_struct! {
         pub session: SessionId,
         /// Highest `last_committed` the client has seen from this target.
         pub last_committed: Transno,
-        /// What the client keeps back counts on so much of what the target granted the session: after a restart it is granted again.
+        /// Granted space that the client's delayed writes rely on: after a restart the target grants it again.
         pub granted_bytes: u64,
     }
 }
 
 wire_struct! {
-    /// The session begins or goes on.
+    /// The session begins or resumes.
     pub struct ConnectReply {
         /// The cluster.
         pub cluster: Uuid,
@@ -46,7 +46,7 @@ wire_struct! {
         pub target_uuid: Uuid,
         /// The target's incarnation; a change since the last connect means that it restarted: replay.
         pub incarnation: Incarnation,
-        /// The session; if it is not the one asked for, the old one is unknown (evicted).
+        /// The session. If it is not the one asked for, the target does not know that one any more (evicted).
         pub session: SessionId,
         /// Slots of the session.
         pub slots: u16,
@@ -56,7 +56,7 @@ wire_struct! {
         pub recovering: bool,
         /// How long recovery lasts at most, in milliseconds.
         pub window_ms: u32,
-        /// Highest durable transno: what is at or below it needs no replay.
+        /// Highest durable transno: requests at or below it need no replay.
         pub last_committed: Transno,
     }
 }
@@ -75,25 +75,25 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// This session has replayed all it had.
+    /// This session has no more replays.
     pub struct ReplayDone {}
 }
 
 wire_struct! {
-    /// This session has reclaimed all it held.
+    /// This session has reclaimed all that it held.
     pub struct ReclaimDone {}
 }
 
 wire_struct! {
     /// Replied when everything applied before it is committed.
     pub struct Sync {
-        /// Only what concerns this file; `None` = everything.
+        /// Wait only for changes of this file; `None` = all changes.
         pub fid: Option<Fid>,
     }
 }
 
 wire_struct! {
-    /// Everything asked for is durable.
+    /// The requested changes are durable.
     pub struct SyncReply {
         /// The incarnation in which it was made durable.
         pub incarnation: Incarnation,
@@ -108,7 +108,7 @@ wire_struct! {
 wire_struct! {
     /// The target's state.
     pub struct StatusReply {
-        /// A JSON object with the keys that `forebay status --json` shows of a target.
+        /// A JSON object with the keys that `forebay status --json` shows for a target.
         pub json: String,
     }
 }
@@ -123,7 +123,7 @@ wire_struct! {
     pub struct MapTarget {
         /// Its name.
         pub id: TargetId,
-        /// Its uuid; zero while it was never started.
+        /// Its uuid; zero until its first start.
         pub uuid: Uuid,
         /// Where it can be reached, best first (`unix:...`, `tcp:HOST:PORT`, `mem:...`).
         pub addresses: Vec<String>,
@@ -143,10 +143,10 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Ends `client`'s session on this target and refuses whatever it sends later (from an MDT, before it lets go of what
-    /// the client held).
+    /// Ends `client`'s session on this target and refuses its later requests. An MDT sends it before it releases what
+    /// the client held.
     pub struct Fence {
-        /// Whom to fence.
+        /// The client to fence.
         pub client: ClientId,
     }
 }

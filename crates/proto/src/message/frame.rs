@@ -5,7 +5,7 @@ use crate::{DecodeError, Errno, Incarnation, Reader, SessionId, Transno, Writer,
 
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_BYTES: usize = 128;
-/// The version of the protocol this code speaks.
+/// The version of the protocol.
 pub const PROTOCOL_VERSION: u16 = 2;
 /// "FBF1"
 const MAGIC: u32 = u32::from_le_bytes(*b"FBF1");
@@ -36,19 +36,19 @@ pub struct FrameHeader {
     pub kind: FrameKind,
     /// See [`frame_flags`].
     pub flags: u8,
-    /// Operation number ([`super::Op`]); kept a number, so that an unknown one can be answered.
+    /// Operation number ([`super::Op`]); kept as a number, so that an unknown one gets an error reply.
     pub op: u16,
     /// Slot of the session; replies carry their request's.
     pub slot: u16,
     /// When the reply may leave.
     pub level: CommitLevel,
-    /// The target's incarnation the sender believes in; 0 before it is known.
+    /// The target's incarnation, as the sender knows it; 0 before it is known.
     pub incarnation: Incarnation,
     /// The session; 0 before it is known.
     pub session: SessionId,
     /// Counts the requests of the slot, from 1.
     pub sequence: u64,
-    /// Reply: the transno given to the request (0 for reads). Replay: the transno it had.
+    /// Reply: the transno assigned to the request (0 for reads). Replay: the original transno.
     pub transno: Transno,
     /// Reply: highest durable transno of the target.
     pub last_committed: Transno,
@@ -58,7 +58,7 @@ pub struct FrameHeader {
     pub credits: u16,
     /// Reserved for leases.
     pub lease_epoch: u64,
-    /// The job on whose behalf it is, for statistics; 0 = unknown.
+    /// The job on whose behalf the request is made, for statistics; 0 = unknown.
     pub job: u64,
     /// Reserved for authentication; zero.
     pub authentication: [u8; 16],
@@ -68,13 +68,13 @@ pub struct FrameHeader {
     pub body_sum: u64,
     /// Bytes of bulk that follow the body. Bulk is covered by the block sums in the body.
     pub bulk_bytes: u32,
-    /// Reply: the server's Unix time of the change, as the times of the files it changed show it; 0 where no time was taken.
-    /// Replay: the time it had.
+    /// Reply: the server's Unix time of the change, as the changed files show it; 0 if no time was taken. Replay: the
+    /// original time.
     pub time_ns: i64,
 }
 
 impl FrameHeader {
-    /// A header with everything zero but the given; body and bulk are filled in by whoever frames.
+    /// A header with `kind` and `op`, and all else zero. Framing fills in the fields of body and bulk.
     pub fn new(kind: FrameKind, op: u16) -> Self {
         Self {
             kind,

@@ -1,4 +1,4 @@
-//! Inline bounds of directories and files, and how one stands in attributes, rows and extended attributes.
+//! Inline bounds of directories and files, and their encoding in attributes, rows and extended attributes.
 
 use super::{Attr, attr_flags};
 use crate::{limits::INLINE_BYTES, sizes::parse_size};
@@ -6,14 +6,14 @@ use crate::{limits::INLINE_BYTES, sizes::parse_size};
 /// The extended attribute that gives a file or directory an inline bound of its own: [`InlineBound::name`].
 pub const INLINE_XATTR: &[u8] = b"user.forebay.inline";
 
-/// How large a file may be whose bytes go to the MDT: whole KiB, [`INLINE_BYTES`] at most. 0: none do.
+/// Largest file that is kept inline at the MDT: whole KiB, [`INLINE_BYTES`] at most. 0: none is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlineBound {
     kib: u8,
 }
 
 impl InlineBound {
-    /// `None`: it is more than may lie with the MDT, or no whole KiB.
+    /// `None`: it is above [`INLINE_BYTES`], or not whole KiB.
     pub const fn new(bytes: u64) -> Option<Self> {
         let fits = bytes <= INLINE_BYTES as u64 && bytes.is_multiple_of(1024);
         if fits { Some(Self { kib: (bytes / 1024) as u8 }) } else { None }
@@ -24,37 +24,37 @@ impl InlineBound {
         self.kib as usize * 1024
     }
 
-    /// As people read it; they may write it as any size.
+    /// The bound as it is shown to users; they may write it as any size.
     pub fn name(self) -> String {
         if self.kib == 0 { "0".into() } else { format!("{}KiB", self.kib) }
     }
 
-    /// The bound that a size says. `None`: there is no such.
+    /// Parses a size. `None`: it is not a valid bound.
     pub fn named(size: &str) -> Option<Self> {
         parse_size(size).and_then(Self::new)
     }
 
-    /// In attributes and in an inode's row, where 0 says that there is none: one more than its KiB.
+    /// Its code in attributes and in an inode's row, where 0 means no bound: its KiB plus one.
     pub const fn code(self) -> u8 {
         self.kib + 1
     }
 
-    /// The bound of that code.
+    /// The bound with this code.
     pub fn from_code(code: u8) -> Option<Self> {
         code.checked_sub(1).and_then(|kib| Self::new(u64::from(kib) * 1024))
     }
 }
 
-/// Where [`attr_flags::INLINE_BOUND`] begins.
+/// Lowest bit of [`attr_flags::INLINE_BOUND`].
 const SHIFT: u32 = attr_flags::INLINE_BOUND.trailing_zeros();
 
-/// [`Attr::inline_bound`] as it stands in [`Attr::flags`]: 0 is none, else its code.
+/// [`Attr::inline_bound`] as encoded in [`Attr::flags`]: 0 is none, else its code.
 pub fn inline_bound_flags(bound: Option<InlineBound>) -> u32 {
     bound.map_or(0, |bound| u32::from(bound.code()) << SHIFT)
 }
 
 impl Attr {
-    /// The inode's own inline bound; none: the mount's counts.
+    /// The inode's own inline bound; none: the mount's applies.
     pub fn inline_bound(&self) -> Option<InlineBound> {
         InlineBound::from_code(((self.flags & attr_flags::INLINE_BOUND) >> SHIFT) as u8)
     }

@@ -1,40 +1,41 @@
-//! Leases: what is granted with replies, recalled and claimed.
+//! Leases: granted with replies, recalled, and range claims.
 
 use crate::{Fid, wire_struct};
 
-/// Bits of `leases` in replies: what the client may keep until it is recalled, and while it hears from the server
-/// ([`crate::limits::LEASE_CLIENT_TERM`]).
+/// Bits of `leases` in replies: what the client may cache or buffer, until it is recalled and while the server replies
+/// to the client ([`crate::limits::LEASE_CLIENT_TERM`]).
 pub mod lease_flags {
-    /// The inode of the reply: its attributes, extended ones too, and, of a directory, its names, present and absent.
+    /// Attribute lease on the reply's inode: its attributes, extended ones too, and, of a directory, its entries,
+    /// present and absent.
     pub const INODE: u32 = 1;
-    /// The same of the directory that the request named.
+    /// The same for the directory that the request named.
     pub const PARENT: u32 = 2;
-    /// The data of a file that was opened for writing: what is written may be kept back, until it is recalled.
+    /// Data-write lease on a file that was opened for writing: writes may be buffered until it is recalled.
     pub const DATA: u32 = 4;
-    /// The names of the reply's inode, a directory, for changes: nobody else sees or changes them, so that the client may
-    /// answer a change of them before it asks for it, until that is recalled as [`DATA`] is.
+    /// Entries-write lease on the reply's inode, a directory: nobody else sees or changes its entries. The client may
+    /// reply to its programs about changes of entries before it sends them, until the lease is recalled as [`DATA`] is.
     pub const NAMES: u32 = 8;
-    /// The same of the directory that the request named.
-    pub const PARENT_NAMES: u32 = 16;
-    /// Nobody else has a lease on the reply's inode, nor gets one while the client has [`PARENT_NAMES`] of the directory
-    /// that the request named, or that the file was made in.
+    /// The same for the directory that the request named.
+    pub const PARENT_ENTRIES_WRITE: u32 = 16;
+    /// No other client has a lease on the reply's inode. None gets one while the client has [`PARENT_ENTRIES_WRITE`] of the
+    /// directory that the request named, or in which the file was created.
     pub const ALONE: u32 = 32;
 }
 
 wire_struct! {
-    /// Waits until leases are recalled, or a moment.
+    /// Waits until leases are recalled, or for a moment.
     pub struct AwaitRecalls {
-        /// Everything up to this [`RecallsReply::sequence`] is kept no more.
+        /// The client has dropped all leases up to this [`RecallsReply::sequence`].
         pub acknowledged: u64,
-        /// Inodes the client keeps no more of its own accord.
+        /// Inodes that the client has dropped of its own accord.
         pub returned: Vec<Fid>,
-        /// Recalls of data after which everything was sent.
+        /// Recalls of data-write leases after which everything was sent.
         pub flushed: Vec<DataRecall>,
     }
 }
 
 wire_struct! {
-    /// A lease on a file's data is recalled: send what was kept back, then say so.
+    /// A data-write lease is recalled: the client sends what it buffers, then reports that.
     pub struct DataRecall {
         /// File.
         pub fid: Fid,
@@ -44,53 +45,55 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Leases that are recalled: drop what is kept, then say so with the next [`AwaitRecalls`].
+    /// Recalled leases: the client drops what it caches, then reports that with the next [`AwaitRecalls`].
     pub struct RecallsReply {
         /// Inodes, in the order of their recalls.
         pub fids: Vec<Fid>,
-        /// Data.
+        /// Data-write leases.
         pub data: Vec<DataRecall>,
-        /// Number of the last one; what was acknowledged before if there is none.
+        /// Number of the last recall; if there is none, the number acknowledged before.
         pub sequence: u64,
     }
 }
 
 wire_struct! {
-    /// Has everything sent that other clients keep back of what was written (see [`lease_flags::DATA`]).
-    pub struct SendKept {}
+    /// Makes all other clients send the writes that they buffer (see [`lease_flags::DATA`]).
+    pub struct FlushBuffered {}
 }
 
 wire_struct! {
-    /// Pieces of a file, all as long and as far from each other: `count` times `length` bytes, the first at `start`, the others
-    /// `stride` bytes after the one before.
+    /// Pieces of a file, of equal length and distance: `count` times `length` bytes, the first at `start`, each
+    /// following one `stride` bytes after the previous.
     pub struct Pieces {
-        /// Where the first begins.
+        /// Offset of the first.
         pub start: u64,
         /// Bytes of each.
         pub length: u64,
-        /// From where one begins to where the next does; at least `length`.
+        /// Distance between the starts of two pieces; at least `length`.
         pub stride: u64,
-        /// How many.
+        /// Number of pieces.
         pub count: u64,
     }
 }
 
 wire_struct! {
-    /// From before this is sent, and until the next of its claims without pieces was replied, the client does nothing with the
-    /// file but to write in these pieces. Without pieces: replied when all that others kept back of the file was sent.
+    /// A range claim. While it stands, the client does nothing with the file but write in these pieces. It stands from
+    /// before this request is sent until the client's next claim without pieces was replied to. That one is replied to
+    /// when all writes that other clients buffer for the file were sent.
     pub struct Claim {
-        /// File, of which the session has a handle.
+        /// File; the session has a handle of it.
         pub fid: Fid,
-        /// Where it writes.
+        /// The claimed ranges.
         pub pieces: Vec<Pieces>,
     }
 }
 
 wire_struct! {
-    /// What became of a claim.
+    /// The result of a claim.
     pub struct ClaimReply {
-        /// All who have the file open have claims, of pieces that nobody else claims: what is written there may be kept back
-        /// until it is recalled, as under a lease on the data. Else the claim stays, and may be repeated.
+        /// Every session that has the file open has a claim, and no claims overlap. Writes in the claimed pieces may be
+        /// buffered until the lease is recalled, as under a data-write lease. False: the claim stands, and may be
+        /// repeated.
         pub granted: bool,
     }
 }

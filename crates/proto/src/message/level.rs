@@ -1,4 +1,4 @@
-//! Commit levels, and how one stands in headers, attributes, rows and extended attributes.
+//! Commit levels, and their encoding in headers, attributes, rows and extended attributes.
 
 use super::{Attr, attr_flags};
 
@@ -8,7 +8,7 @@ pub const COMMIT_XATTR: &[u8] = b"user.forebay.commit";
 /// When the reply to a modifying request may leave (DESIGN section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommitLevel {
-    /// The server holds it.
+    /// The server has it in memory.
     Memory,
     /// Data written to the device, no flush implied.
     #[default]
@@ -18,10 +18,10 @@ pub enum CommitLevel {
 }
 
 impl CommitLevel {
-    /// All of them, the laxest first.
+    /// All levels, the weakest first.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Data, Self::Commit];
 
-    /// As people write it.
+    /// Its name, as users write it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -30,12 +30,12 @@ impl CommitLevel {
         }
     }
 
-    /// The level of that name.
+    /// The level with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.name() == name)
     }
 
-    /// In a frame's header and in an inode's row.
+    /// Its number in a frame's header and in an inode's row.
     pub const fn number(self) -> u8 {
         match self {
             Self::Memory => 0,
@@ -44,22 +44,22 @@ impl CommitLevel {
         }
     }
 
-    /// The level of that number.
+    /// The level with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.number() == number)
     }
 }
 
-/// Where [`attr_flags::LEVEL`] begins.
+/// Lowest bit of [`attr_flags::LEVEL`].
 const SHIFT: u32 = attr_flags::LEVEL.trailing_zeros();
 
-/// [`Attr::level`] as it stands in [`Attr::flags`]: 0 is none, else one more than the number.
+/// [`Attr::level`] as encoded in [`Attr::flags`]: 0 is none, else one more than the number.
 pub fn level_flags(level: Option<CommitLevel>) -> u32 {
     level.map_or(0, |level| (u32::from(level.number()) + 1) << SHIFT)
 }
 
 impl Attr {
-    /// The inode's own commit level; none: the mount's counts.
+    /// The inode's own commit level; none: the mount's applies.
     pub fn level(&self) -> Option<CommitLevel> {
         let bits = (self.flags & attr_flags::LEVEL) >> SHIFT;
         bits.checked_sub(1).and_then(|number| CommitLevel::from_number(number as u8))

@@ -1,8 +1,8 @@
-//! Messages of advisory locks: flock(2), fcntl(2) and its locks of open file descriptions.
+//! Messages of advisory locks: flock(2), fcntl(2) and its open file description locks.
 
 use crate::{Fid, wire_struct};
 
-/// Values of [`LockSpec::kind`]. Locks of different kinds never meet, as on a local file system.
+/// Values of [`LockSpec::kind`]. Locks of different kinds never conflict, as on a local file system.
 pub mod lock_kind {
     /// fcntl(2): of a process, or of an open file description; any range.
     pub const FCNTL: u32 = 1;
@@ -16,17 +16,17 @@ pub mod lock_mode {
     pub const NONE: u32 = 0;
     /// Others may share it.
     pub const SHARED: u32 = 1;
-    /// Nobody else has any.
+    /// No other owner has a lock.
     pub const EXCLUSIVE: u32 = 2;
 }
 
 /// Values of [`Lock::how`].
 pub mod lock_how {
-    /// Set it now, or tell who is in the way.
+    /// Set the lock now, or report a conflicting one.
     pub const TRY: u32 = 0;
-    /// Change nothing; tell who is in the way.
+    /// Change nothing; report a conflicting lock.
     pub const TEST: u32 = 1;
-    /// Change nothing; answer when nobody is in the way any more, or after a while.
+    /// Change nothing; reply when no lock conflicts any more, or after a while.
     pub const WAIT: u32 = 2;
 }
 
@@ -35,49 +35,49 @@ wire_struct! {
     pub struct LockSpec {
         /// [`lock_kind`].
         pub kind: u32,
-        /// Within the session: a process or an open file description, as the kernel numbers them.
+        /// Identifies the owner within the session: a process or an open file description, as the kernel numbers them.
         pub owner: u64,
         /// [`lock_mode`].
         pub mode: u32,
         /// First byte.
         pub start: u64,
-        /// Last byte; `i64::MAX` = all that may ever follow.
+        /// Last byte; `i64::MAX` = to the end of the file, however long it becomes.
         pub end: u64,
-        /// The process, to be told to those who ask (F_GETLK).
+        /// The process, reported by F_GETLK.
         pub pid: u32,
-        /// The handle it was set through: it is let go of with it.
+        /// The handle that it was set through: the lock is released when that is closed.
         pub handle: u64,
     }
 }
 
 wire_struct! {
-    /// Sets, changes, lets go of, or asks about a lock. The same request again changes nothing.
+    /// Sets, changes, releases or tests a lock. A repeated request changes nothing.
     pub struct Lock {
-        /// Of what.
+        /// The file.
         pub fid: Fid,
         /// [`lock_how`].
         pub how: u32,
-        /// Which.
+        /// The lock.
         pub lock: LockSpec,
     }
 }
 
 wire_struct! {
-    /// What became of it.
+    /// The result of a [`Lock`].
     pub struct LockReply {
         /// It is set (`TRY`), or could be (`TEST`, `WAIT`).
         pub granted: bool,
-        /// Somebody in the way, if it is known who.
+        /// A conflicting lock, if one is known.
         pub holder: Option<LockSpec>,
     }
 }
 
 wire_struct! {
-    /// A lock to bring back.
+    /// A lock to reclaim.
     pub struct HeldLock {
-        /// Of what.
+        /// The file.
         pub fid: Fid,
-        /// Which.
+        /// The lock.
         pub lock: LockSpec,
     }
 }

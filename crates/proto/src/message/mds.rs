@@ -11,22 +11,22 @@ pub mod open_flags {
     pub const READ: u32 = 1;
     /// For writing.
     pub const WRITE: u32 = 2;
-    /// Fail if the name exists (Create).
+    /// Fail if the entry exists (Create).
     pub const EXCLUSIVE: u32 = 4;
-    /// Cut to zero bytes.
+    /// Truncate to zero bytes.
     pub const TRUNCATE: u32 = 8;
-    /// Make a file without a name (Create; the name is empty). With [`EXCLUSIVE`] it never gets one.
+    /// Create a file without a name (Create; the name is empty). With [`EXCLUSIVE`] it never gets one.
     pub const NAMELESS: u32 = 16;
-    /// The session has a lease on the file's data, or something to send that it kept back (Reclaim).
-    pub const DATA_LEASE: u32 = 32;
-    /// Its Close was sent and not replied: it may be closed already (Reclaim).
+    /// The session has a data-write lease on the file, or buffered writes to send (Reclaim).
+    pub const DATA_WRITE_LEASE: u32 = 32;
+    /// The Close of the handle is in flight: the handle may be closed already (Reclaim).
     pub const CLOSING: u32 = 64;
-    /// Open the file that is there; make none (Create).
+    /// Open the existing file; create none (Create).
     pub const EXISTING: u32 = 128;
 }
 
-/// Where the umask stands in [`Create::mode`] and [`Make::mode`]: it is applied unless the directory has a default access
-/// control list. 0: it was applied.
+/// Position of the umask in [`Create::mode`] and [`Make::mode`]. The MDT applies it unless the directory has a default
+/// access control list. 0: the client has applied it.
 pub const UMASK_SHIFT: u32 = 16;
 
 wire_struct! {
@@ -45,9 +45,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Name to attributes. `.` and `..` are answered too.
+    /// Name to attributes. `.` and `..` are allowed.
     pub struct Lookup {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
         /// Directory.
         pub parent: Fid,
@@ -63,65 +63,65 @@ wire_struct! {
         pub attr: Attr,
         /// A regular file's layout.
         pub layout: Option<Layout>,
-        /// A directory's default layout, where it has one of its own.
+        /// A directory's default layout, if it has one of its own.
         pub default_layout: Option<LayoutSpec>,
         /// See [`lease_flags`].
         pub leases: u32,
-        /// The directory that was changed, as it is now, if the client has a lease on it.
+        /// Current attributes of the changed directory, if the client has a lease on it.
         pub parent: Option<Attr>,
     }
 }
 
 wire_struct! {
-    /// What a name leads to.
+    /// The inode that a name refers to.
     pub struct LookupReply {
         /// `None`: there is no such name.
         pub entry: Option<EntryReply>,
-        /// See [`lease_flags`]; of the directory also where there is no such name.
+        /// See [`lease_flags`]; those of the directory are valid also if there is no such name.
         pub leases: u32,
     }
 }
 
 wire_struct! {
-    /// A Lookup of who is going to look at what follows, too.
-    pub struct LookupAhead {
-        /// As for itself; not `.` or `..`.
+    /// A Lookup with statahead: the client expects to look up the names that follow, too.
+    pub struct LookupStatahead {
+        /// As in a plain Lookup; not `.` or `..`.
         pub lookup: Lookup,
-        /// How many names to tell of beside that one, in the order of their cookies.
+        /// How many further names to return, in the order of their cookies.
         pub names: u32,
     }
 }
 
 wire_struct! {
-    /// What a name leads to, and names that follow it in the directory.
-    pub struct LookupAheadReply {
-        /// As for itself.
+    /// The inode that a name refers to, and names that follow it in the directory.
+    pub struct LookupStataheadReply {
+        /// As in the reply to a plain Lookup.
         pub found: LookupReply,
-        /// Those whose inodes could be leased at once, and are: attributes count for as long as these leases.
+        /// Names whose inodes could be leased at once, and are. The attributes are valid for as long as these leases.
         pub others: Vec<NamedAttr>,
     }
 }
 
 wire_struct! {
-    /// A name and what it leads to.
+    /// A name and the attributes of its inode.
     pub struct NamedAttr {
         /// Name.
         pub name: Bytes,
         /// The inode's attributes.
         pub attr: Attr,
-        /// What is leased of it with that: [`lease_flags`].
+        /// Leases granted on the inode: [`lease_flags`].
         pub leases: u32,
     }
 }
 
 wire_struct! {
-    /// What the client could not know it would change.
+    /// Side effects of a change that the client could not predict.
     pub struct Changed {
-        /// Inodes whose names or links were changed, beside the directories that the request named.
+        /// Inodes whose names or link counts changed, beside the directories that the request named.
         pub fids: Vec<Fid>,
-        /// These directories, as they are now, if the client has leases on them.
+        /// Current attributes of these directories, if the client has leases on them.
         pub parents: Vec<Attr>,
-        /// [`lease_flags`] of these.
+        /// [`lease_flags`] of these directories.
         pub leases: u32,
     }
 }
@@ -129,7 +129,7 @@ wire_struct! {
 wire_struct! {
     /// Attributes of a fid.
     pub struct GetAttr {
-        /// Whose.
+        /// The inode.
         pub fid: Fid,
     }
 }
@@ -137,11 +137,11 @@ wire_struct! {
 wire_struct! {
     /// Changes attributes.
     pub struct SetAttr {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
-        /// Of what.
+        /// The inode.
         pub fid: Fid,
-        /// Which: [`set_attr`].
+        /// The attributes to set: [`set_attr`].
         pub mask: u32,
         /// Permission bits.
         pub mode: u32,
@@ -157,15 +157,16 @@ wire_struct! {
         pub mtime_ns: i64,
         /// The open handle the request came through (ftruncate needs no permission); 0 = none.
         pub handle: u64,
-        /// The client has answered it already, as of then, under a lease on the file's data; 0 = no.
+        /// A delayed SETATTR: the time at which the client acknowledged it, under a data-write lease on the file; 0 =
+        /// not delayed.
         pub at_ns: i64,
     }
 }
 
 wire_struct! {
-    /// Makes a regular file and opens it; opens the one that is there unless `EXCLUSIVE`.
+    /// Creates a regular file and opens it; opens an existing one unless `EXCLUSIVE`.
     pub struct Create {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
         /// Directory.
         pub parent: Fid,
@@ -179,17 +180,17 @@ wire_struct! {
         pub flags: u32,
         /// Handle chosen by the client, unique in its session; 0 = do not open.
         pub handle: u64,
-        /// The layout asked for.
+        /// The requested layout.
         pub layout: LayoutSpec,
-        /// Unix time that the client has told its program, if it has answered it already, under [`lease_flags::NAMES`] of the
-        /// directory; 0: it waits for the reply.
+        /// A delayed create: the Unix time that the client reported to its program when it acknowledged it, under
+        /// [`lease_flags::NAMES`] of the directory. 0: the client waits for the reply.
         pub at_ns: i64,
     }
 }
 
 wire_struct! {
-    /// An open file. The bytes of one opened for reading that lie with the MDT ([`attr_flags::INLINE`]) are the bulk, unless the
-    /// reply is one that was sent before.
+    /// An open file. If it was opened for reading and its bytes are inline at the MDT ([`attr_flags::INLINE`]), they
+    /// are the bulk. A reply that is sent again has no bulk.
     ///
     /// [`attr_flags::INLINE`]: super::attr_flags::INLINE
     pub struct OpenReply {
@@ -197,19 +198,19 @@ wire_struct! {
         pub attr: Attr,
         /// A regular file's layout.
         pub layout: Option<Layout>,
-        /// Create: the file was made by this request.
+        /// Create: this request created the file.
         pub created: bool,
         /// See [`lease_flags`].
         pub leases: u32,
-        /// The directory that was changed, as it is now, if the client has a lease on it.
+        /// Current attributes of the changed directory, if the client has a lease on it.
         pub parent: Option<Attr>,
     }
 }
 
 wire_struct! {
-    /// Makes a directory, symbolic link, fifo, socket or device.
+    /// Creates a directory, symbolic link, fifo, socket or device.
     pub struct Make {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
         /// Directory.
         pub parent: Fid,
@@ -223,8 +224,8 @@ wire_struct! {
         pub rdev: u64,
         /// Target of a symbolic link.
         pub symlink: Bytes,
-        /// Unix time that the client has told its program, if it has answered it already, under [`lease_flags::NAMES`] of the
-        /// directory; 0: it waits for the reply.
+        /// A delayed create: the Unix time that the client reported to its program when it acknowledged it, under
+        /// [`lease_flags::NAMES`] of the directory. 0: the client waits for the reply.
         pub at_ns: i64,
     }
 }
@@ -232,7 +233,7 @@ wire_struct! {
 wire_struct! {
     /// Another name for a file.
     pub struct Link {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
         /// The file.
         pub fid: Fid,
@@ -244,16 +245,16 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Takes a name away.
+    /// Removes a name.
     pub struct Unlink {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
         /// Directory.
         pub parent: Fid,
         /// Name.
         pub name: Bytes,
-        /// Unix time that the client has told its program, if it has answered it already, under [`lease_flags::NAMES`] of the
-        /// directory; 0: it waits for the reply.
+        /// A delayed unlink: the Unix time that the client reported to its program when it acknowledged it, under
+        /// [`lease_flags::NAMES`] of the directory. 0: the client waits for the reply.
         pub at_ns: i64,
     }
 }
@@ -261,14 +262,14 @@ wire_struct! {
 wire_struct! {
     /// Removes an empty directory.
     pub struct Rmdir {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
         /// Directory.
         pub parent: Fid,
         /// Name.
         pub name: Bytes,
-        /// Unix time that the client has told its program, if it has answered it already, under [`lease_flags::NAMES`] of the
-        /// directory; 0: it waits for the reply.
+        /// A delayed rmdir: the Unix time that the client reported to its program when it acknowledged it, under
+        /// [`lease_flags::NAMES`] of the directory. 0: the client waits for the reply.
         pub at_ns: i64,
     }
 }
@@ -276,7 +277,7 @@ wire_struct! {
 wire_struct! {
     /// Moves a name.
     pub struct Rename {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
         /// Directory of the old name.
         pub from_parent: Fid,
@@ -302,7 +303,7 @@ wire_struct! {
 wire_struct! {
     /// Target of a symbolic link.
     pub struct ReadLinkReply {
-        /// As it was given.
+        /// The target, as it was created.
         pub target: Bytes,
     }
 }
@@ -312,11 +313,11 @@ wire_struct! {
     pub struct ReadDir {
         /// Directory.
         pub fid: Fid,
-        /// After which entry; 0 = from the beginning.
+        /// Continue after this entry; 0 = from the beginning.
         pub cookie: u64,
         /// Names and attributes up to about this many bytes.
         pub max_bytes: u32,
-        /// With attributes.
+        /// Return attributes too.
         pub with_attributes: bool,
     }
 }
@@ -330,9 +331,9 @@ wire_struct! {
         pub fid: Fid,
         /// Type bits of `st_mode`.
         pub mode: u32,
-        /// Continue after this entry with it.
+        /// Cookie of this entry: the listing can continue after it.
         pub cookie: u64,
-        /// If asked for.
+        /// Attributes, if requested.
         pub attr: Option<Attr>,
     }
 }
@@ -342,7 +343,7 @@ wire_struct! {
     pub struct ReadDirReply {
         /// In the order of cookies.
         pub entries: Vec<DirEntry>,
-        /// Nothing follows.
+        /// True if nothing follows.
         pub end: bool,
     }
 }
@@ -350,9 +351,9 @@ wire_struct! {
 wire_struct! {
     /// Opens a fid.
     pub struct Open {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
-        /// What.
+        /// The inode.
         pub fid: Fid,
         /// [`open_flags`].
         pub flags: u32,
@@ -362,45 +363,45 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Closes a handle. All of its writes were replied before.
+    /// Closes a handle. All its writes have been replied to.
     pub struct Close {
-        /// What.
+        /// The file.
         pub fid: Fid,
         /// Its handle.
         pub handle: u64,
-        /// The handle wrote: size, time and epochs below count.
+        /// The handle wrote: size, time and epochs below are valid.
         pub wrote: bool,
-        /// The file's size as the target of stripe 0 last told.
+        /// The file's size as the OST of stripe 0 last reported it.
         pub size: u64,
         /// Truncate epoch the size belongs to.
         pub truncate_epoch: u64,
-        /// Latest modification time the targets told.
+        /// Latest modification time that the OSTs reported.
         pub mtime_ns: i64,
         /// Attribute epoch it belongs to.
         pub attr_epoch: u64,
-        /// What was written may have left holes.
+        /// The writes may have left holes.
         pub sparse: bool,
-        /// All bytes of the file, of which no OST has been asked anything since it was made, or cut to nothing: they lie with
-        /// the MDT from now on.
+        /// All bytes of the file, to be kept inline at the MDT. No OST has received a request for the file since it was
+        /// created or truncated to zero.
         pub inline: Option<Bytes>,
-        /// Attributes to set after that, but the size: of the same file, through the same handle.
+        /// Attributes to set after that, except the size: of the same file, through the same handle.
         pub set: Option<SetAttr>,
     }
 }
 
 wire_struct! {
-    /// Has the bytes of a file that lie with the MDT written to its OSTs, under another truncate epoch: somebody is going to
-    /// change them. Answered when they are there, or at once if none lie with the MDT.
+    /// Writes the inline bytes of a file to its OSTs, under another truncate epoch, because a client is going to change
+    /// them. Replied to when they are there, or at once if the file is not inline.
     pub struct Outline {
-        /// Which file.
+        /// The file.
         pub fid: Fid,
     }
 }
 
 wire_struct! {
-    /// Bytes of a file that lie with the MDT: the bulk of the reply, if the attributes still say so.
+    /// Reads the inline bytes of a file: the bulk of the reply, if the attributes still have the flag.
     pub struct ReadInline {
-        /// Which file.
+        /// The file.
         pub fid: Fid,
     }
 }
@@ -408,13 +409,14 @@ wire_struct! {
 wire_struct! {
     /// A handle is closed.
     pub struct Closed {
-        /// The file as it is now, with a lease on it ([`lease_flags::INODE`]): if nobody may write to it any more.
+        /// The file's current attributes, with a lease on it ([`lease_flags::INODE`]), if no handle may write to it any
+        /// more.
         pub attr: Option<Attr>,
     }
 }
 
 wire_struct! {
-    /// A handle to bring back.
+    /// A handle to reclaim.
     pub struct OpenHandle {
         /// File.
         pub fid: Fid,
@@ -426,14 +428,14 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Recovery: brings back handles whose open was committed, or replayed, and locks. In as many requests as it takes.
+    /// Recovery: reclaims handles whose open was committed or replayed, and locks. In as many requests as it takes.
     #[derive(Default)]
     pub struct Reclaim {
         /// Handles the session holds.
         pub handles: Vec<OpenHandle>,
         /// Locks the session holds.
         pub locks: Vec<HeldLock>,
-        /// Directories whose names the client has changed for its programs, and not all of it at the MDT.
+        /// Directories with delayed changes that the MDT does not have completely.
         pub directories: Vec<Fid>,
     }
 }
@@ -441,9 +443,9 @@ wire_struct! {
 wire_struct! {
     /// Value of an extended attribute.
     pub struct GetXattr {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
-        /// Of what.
+        /// The inode.
         pub fid: Fid,
         /// Name with its namespace (`user.x`).
         pub name: Bytes,
@@ -461,9 +463,9 @@ wire_struct! {
 wire_struct! {
     /// Sets an extended attribute.
     pub struct SetXattr {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
-        /// Of what.
+        /// The inode.
         pub fid: Fid,
         /// Name with its namespace.
         pub name: Bytes,
@@ -477,7 +479,7 @@ wire_struct! {
 wire_struct! {
     /// Names of the extended attributes.
     pub struct ListXattr {
-        /// Of what.
+        /// The inode.
         pub fid: Fid,
     }
 }
@@ -493,9 +495,9 @@ wire_struct! {
 wire_struct! {
     /// Removes an extended attribute.
     pub struct RemoveXattr {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
-        /// Of what.
+        /// The inode.
         pub fid: Fid,
         /// Name with its namespace.
         pub name: Bytes,
@@ -503,43 +505,44 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A directory's default layout, or the layout of a file nobody has written.
+    /// Sets a directory's default layout, or the layout of a file that was never written.
     pub struct SetLayout {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
-        /// Of what.
+        /// The inode.
         pub fid: Fid,
-        /// What is asked for.
+        /// The requested layout.
         pub layout: LayoutSpec,
     }
 }
 
 wire_struct! {
-    /// Chooses OSTs for parts of an open file that have none; where OSTs are full, for all that follows its end.
+    /// Chooses OSTs for parts of an open file that have none. If OSTs are full, also for all that follows the end of
+    /// the file.
     pub struct ExtendLayout {
         /// The file.
         pub fid: Fid,
-        /// A handle of this session that writes.
+        /// A handle of this session that is open for writing.
         pub handle: u64,
-        /// Where it is to be written.
+        /// Start of the range to be written.
         pub offset: u64,
         /// Bytes.
         pub length: u64,
-        /// OSTs that had no room for it; none: it has none yet.
+        /// OSTs that had no space for the write; empty: the range has no OSTs yet.
         pub full: Vec<u32>,
     }
 }
 
 wire_struct! {
-    /// Asks what a file's content is called until it changes.
-    pub struct MigrateStart {
+    /// Asks for the version of a file's content, which is valid until the content changes.
+    pub struct GetContentVersion {
         /// The file.
         pub fid: Fid,
     }
 }
 
 wire_struct! {
-    /// What it is called.
+    /// The version of the content.
     pub struct MigrateReply {
         /// For [`Migrate`].
         pub version: u64,
@@ -547,37 +550,37 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A file and its copy exchange their objects, if the file has not changed since.
+    /// A file and its copy exchange their objects, if the file has not changed since it was copied.
     pub struct Migrate {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
         /// The file.
         pub fid: Fid,
         /// Its copy.
         pub other: Fid,
-        /// Of the file's content before it was copied.
+        /// Version of the file's content from before the copy.
         pub version: u64,
     }
 }
 
 /// What [`SetPool`] does.
 pub mod pool_change {
-    /// Makes it, with these OSTs.
+    /// Creates the pool with these OSTs.
     pub const NEW: u32 = 0;
-    /// Adds them.
+    /// Adds OSTs.
     pub const ADD: u32 = 1;
-    /// Takes them out.
+    /// Removes OSTs.
     pub const REMOVE: u32 = 2;
-    /// Forgets the pool, which has none any more.
+    /// Destroys the pool, which must be empty.
     pub const DESTROY: u32 = 3;
 }
 
 wire_struct! {
     /// Changes a pool of OSTs.
     pub struct SetPool {
-        /// Who asks.
+        /// The requesting user.
         pub caller: Caller,
-        /// Which.
+        /// The pool.
         pub name: String,
         /// See [`pool_change`].
         pub change: u32,
@@ -587,12 +590,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The pools there are.
+    /// Lists the pools.
     pub struct GetPools {}
 }
 
 wire_struct! {
-    /// What layouts can name.
+    /// What layouts can name: OSTs and pools.
     pub struct PoolsReply {
         /// All OSTs.
         pub osts: Vec<u32>,
@@ -612,17 +615,17 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Waits for room of deleted files.
+    /// Waits for space that deleted files occupy.
     pub struct FinishDestroys {
-        /// Where it is wanted; none: anywhere, and the MDT is to look anew where there is room.
+        /// OSTs on which space is needed; empty: any, and the MDT checks anew which OSTs have space.
         pub osts: Vec<u32>,
     }
 }
 
 wire_struct! {
-    /// What came of it.
+    /// The result of a [`FinishDestroys`].
     pub struct FinishDestroysReply {
-        /// Objects that were still to be destroyed, at least; and OSTs that turned out to have room again.
+        /// Number of objects that were still to be destroyed, at least, plus OSTs that turned out to have space again.
         pub objects: u64,
     }
 }
@@ -635,9 +638,9 @@ wire_struct! {
 wire_struct! {
     /// Inodes used and free.
     pub struct MdtStatFsReply {
-        /// Inodes there are.
+        /// Number of inodes.
         pub files: u64,
-        /// Inodes that can still be made.
+        /// Inodes that can still be created.
         pub files_free: u64,
         /// Bytes of the MDT's device.
         pub total_bytes: u64,

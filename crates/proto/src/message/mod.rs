@@ -1,7 +1,7 @@
 //! Messages: a frame's header, and a request and a reply for every operation.
 //!
-//! One frame carries one request or one reply: header, body (a structure of this module), bulk (file data, apart from the
-//! body and never copied into it). `docs/protocol.md` has the byte maps.
+//! One frame carries one request or one reply: header, body (a structure of this module), bulk (file data, apart from
+//! the body and never copied into it). `docs/protocol.md` has the byte maps.
 
 mod attributes;
 mod common;
@@ -25,22 +25,22 @@ pub use oss::*;
 
 use crate::{Decode, Encode};
 
-/// What an operation does to its target's state.
+/// How an operation affects its target's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Changes it: gets a transno, a committed reply, replay.
+    /// Changes it: has a transno and a committed reply, and is replayed.
     Modify,
-    /// Leaves it as it is: may be asked again at will.
+    /// Does not change it: may be repeated at will.
     Read,
-    /// Of the session itself.
+    /// Concerns the session itself.
     Control,
 }
 
-/// A request type: its number, its reply, what it does.
+/// A request type: its number, its reply, and its class.
 pub trait Operation: Encode + Decode + Clone + std::fmt::Debug + 'static {
     /// Its number in the frame's header.
     const OP: Op;
-    /// What comes back when it succeeds.
+    /// The reply when it succeeds.
     type Reply: Encode + Decode + Clone + std::fmt::Debug + 'static;
     /// Whether it changes the target.
     const CLASS: Class;
@@ -54,12 +54,12 @@ macro_rules! operations {
         pub enum Op { $($(#[$doc])* $name = $number,)* }
 
         impl Op {
-            /// The operation of a number from outside.
+            /// The operation with this number, which comes from outside.
             pub fn from_number(number: u16) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
 
-            /// What it does to its target's state.
+            /// How it affects its target's state.
             pub fn class(self) -> Class {
                 match self { $(Self::$name => Class::$class,)* }
             }
@@ -87,15 +87,15 @@ operations! {
     Ping = 3, Control, Ping -> Empty;
     /// Recovery: this session has no more replays.
     ReplayDone = 4, Control, ReplayDone -> Empty;
-    /// Recovery: this session has reclaimed what it held.
+    /// Recovery: this session has reclaimed all that it held.
     ReclaimDone = 5, Control, ReclaimDone -> Empty;
-    /// Waits until what was applied before it (of one file, or all) is committed.
+    /// Waits until the changes applied before it (of one file, or all) are committed.
     Sync = 6, Read, Sync -> SyncReply;
     /// The target's state for `forebay status`; needs no session.
     Status = 7, Control, Status -> StatusReply;
     /// The cluster's map; needs no session (the MGS is MDT0000's server).
     GetMap = 8, Control, GetMap -> ClusterMap;
-    /// Ends another client's session and refuses what it sends later.
+    /// Ends another client's session and refuses its later requests.
     Fence = 9, Modify, Fence -> Empty;
 
     /// Leases a sequence of fids.
@@ -106,13 +106,13 @@ operations! {
     GetAttr = 34, Read, GetAttr -> EntryReply;
     /// Changes attributes; a new size truncates.
     SetAttr = 35, Modify, SetAttr -> EntryReply;
-    /// Makes a regular file and opens it, or opens the one that is there.
+    /// Creates a regular file and opens it, or opens the existing one.
     Create = 36, Modify, Create -> OpenReply;
-    /// Makes a directory, symbolic link or special file.
+    /// Creates a directory, symbolic link or special file.
     Make = 37, Modify, Make -> EntryReply;
     /// Another name for a file.
     Link = 38, Modify, Link -> EntryReply;
-    /// Takes a name away.
+    /// Removes a name.
     Unlink = 39, Modify, Unlink -> Changed;
     /// Removes an empty directory.
     Rmdir = 40, Modify, Rmdir -> Changed;
@@ -126,7 +126,7 @@ operations! {
     Open = 44, Modify, Open -> OpenReply;
     /// Closes a handle, with the file's size and times if it was written.
     Close = 45, Modify, Close -> Closed;
-    /// Recovery: brings back handles.
+    /// Recovery: reclaims handles, locks and directories with delayed changes.
     Reclaim = 46, Modify, Reclaim -> Empty;
     /// Value of an extended attribute.
     GetXattr = 47, Read, GetXattr -> XattrReply;
@@ -136,38 +136,39 @@ operations! {
     ListXattr = 49, Read, ListXattr -> ListXattrReply;
     /// Removes an extended attribute.
     RemoveXattr = 50, Modify, RemoveXattr -> Empty;
-    /// A directory's default layout, or an empty file's layout.
+    /// Sets a directory's default layout, or an empty file's layout.
     SetLayout = 51, Modify, SetLayout -> EntryReply;
     /// Inodes used and free.
     MdtStatFs = 52, Read, MdtStatFs -> MdtStatFsReply;
-    /// Sets, lets go of, or waits for an advisory lock.
+    /// Sets, releases, tests, or waits for an advisory lock.
     Lock = 53, Read, Lock -> LockReply;
-    /// Waits for leases that are recalled, and says which were dropped.
+    /// Waits for recalls of leases, and reports which were dropped.
     AwaitRecalls = 54, Control, AwaitRecalls -> RecallsReply;
 
-    /// Answers when every other client has sent what it kept back so far.
-    SendKept = 65, Read, SendKept -> Empty;
-    /// Names what a client is going to write of a file that others have open; with nothing, ends that.
+    /// Replied to when every other client has sent the writes that it buffered so far.
+    FlushBuffered = 65, Read, FlushBuffered -> Empty;
+    /// Claims the ranges of a file that a client is going to write while others have it open; without pieces, ends the
+    /// claim.
     Claim = 66, Read, Claim -> ClaimReply;
-    /// Name to attributes, and those of the names that follow it.
-    LookupAhead = 68, Read, LookupAhead -> LookupAheadReply;
-    /// Has the bytes of a small file written to its OSTs.
+    /// Name to attributes, and the attributes of the names that follow it (statahead).
+    LookupStatahead = 68, Read, LookupStatahead -> LookupStataheadReply;
+    /// Writes the inline bytes of a small file to its OSTs.
     Outline = 69, Modify, Outline -> EntryReply;
-    /// Bytes of a small file.
+    /// Reads the inline bytes of a small file.
     ReadInline = 70, Read, ReadInline -> EntryReply;
-    /// Answers when objects of deleted files are destroyed on some OSTs, or after a while.
+    /// Replied to when objects of deleted files are destroyed on some OSTs, or after a while.
     FinishDestroys = 67, Read, FinishDestroys -> FinishDestroysReply;
 
-    /// Chooses OSTs for parts of a file that have none, or none with room.
+    /// Chooses OSTs for parts of a file that have none, or whose OSTs have no space.
     ExtendLayout = 60, Modify, ExtendLayout -> Empty;
 
     /// Changes a pool of OSTs.
     SetPool = 61, Modify, SetPool -> Empty;
-    /// Asks what a file's content is called until it changes.
-    MigrateStart = 63, Read, MigrateStart -> MigrateReply;
+    /// Asks for the version of a file's content, valid until it changes.
+    GetContentVersion = 63, Read, GetContentVersion -> MigrateReply;
     /// A file and its copy exchange their objects.
     Migrate = 64, Modify, Migrate -> Empty;
-    /// The OSTs and the pools there are.
+    /// Lists the OSTs and the pools.
     GetPools = 62, Read, GetPools -> PoolsReply;
 
     /// Writes bytes of one object.
@@ -176,7 +177,7 @@ operations! {
     Read = 129, Read, ReadObject -> ReadReply;
     /// Raises a file's size (at the target of stripe 0).
     RaiseSize = 130, Modify, RaiseSize -> ObjectReply;
-    /// Cuts or extends an object under a new truncate epoch (from the MDT).
+    /// Truncates or extends an object under a new truncate epoch (from the MDT).
     TruncateObject = 132, Modify, TruncateObject -> ObjectReply;
     /// Makes a hole.
     Punch = 133, Modify, Punch -> ObjectReply;
@@ -188,28 +189,28 @@ operations! {
     OstStatFs = 136, Read, OstStatFs -> OstStatFsReply;
     /// Objects in a range of fids (the collection).
     ListObjects = 137, Read, ListObjects -> ListObjectsReply;
-    /// Where an object has bytes and where holes.
+    /// Finds data and holes of an object.
     MapObject = 138, Read, MapObject -> MapReply;
-    /// Sets room aside for a range that is to be written.
+    /// Reserves space for a range that is to be written (fallocate).
     Allocate = 139, Modify, Allocate -> AllocateReply;
-    /// Writes bytes of one object in several places.
+    /// Writes several pieces of one object.
     WritePieces = 140, Modify, WritePieces -> WriteReply;
-    /// How long commits take lately.
-    OstPace = 141, Read, OstPace -> OstPaceReply;
-    /// Reads bytes of one object in several places.
+    /// How long recent commits took.
+    OstLatency = 141, Read, OstLatency -> OstLatencyReply;
+    /// Reads several pieces of one object.
     ReadPieces = 142, Read, ReadPieces -> ReadReply;
-    /// Sets room aside for what the client keeps back.
+    /// Grants space for the client's delayed writes.
     Grant = 143, Read, Grant -> GrantReply;
     /// Waits until a file is larger than the client knows.
     WatchSize = 144, Control, WatchSize -> WatchSizeReply;
-    /// Writes bytes at the end of a file that lies at its home.
+    /// Writes bytes at the end of a file, where that lies in the home's object.
     Append = 145, Modify, AppendObject -> AppendReply;
-    /// Gives a place at the end of a file whose bytes go elsewhere (at the home).
-    ReservePlace = 146, Read, ReservePlace -> PlaceReply;
-    /// Writes bytes of such a place.
-    WritePlace = 147, Modify, WritePlace -> WriteReply;
-    /// Makes the file longer by such a place.
-    FillPlace = 148, Modify, FillPlace -> FillReply;
-    /// Removes bytes that were written for a place that is void.
+    /// Reserves the end of a file for an append whose bytes go to other OSTs (at the home).
+    ReserveAppend = 146, Read, ReserveAppend -> ReserveReply;
+    /// Writes bytes of such a reservation.
+    WriteReserved = 147, Modify, WriteReserved -> WriteReply;
+    /// Extends the file by such a reservation.
+    CompleteAppend = 148, Modify, CompleteAppend -> CompleteReply;
+    /// Removes bytes that were written for a cancelled reservation.
     RemoveWritten = 149, Modify, RemoveWritten -> Empty;
 }

@@ -3,7 +3,7 @@
 use crate::{Fid, FidSequence, SessionId, WriteId, wire_struct};
 
 wire_struct! {
-    /// Which object, under which layout and truncate epoch the client believes it to be.
+    /// An object, with the layout generation and truncate epoch that the client knows.
     pub struct ObjectRef {
         /// The file.
         pub fid: Fid,
@@ -15,33 +15,33 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Writes the bulk's bytes at `offset`. All of it becomes visible at once, or nothing.
+    /// Writes the bulk's bytes at `offset`. They all become visible at once, or none.
     pub struct WriteObject {
-        /// Where.
+        /// The object.
         pub object: ObjectRef,
         /// First byte.
         pub offset: u64,
-        /// Bytes; the bulk's length.
+        /// Bytes; the length of the bulk.
         pub length: u32,
         /// Chosen by the writer.
         pub write_id: WriteId,
         /// Block sums (`crc::block_sum`), blocks cut at multiples of 64 KiB of the object's offset.
         pub sums: Vec<u64>,
-        /// This target keeps the file's size (stripe 0): raise it to at least this; 0 = it does not.
+        /// At the OST that keeps the file's size (stripe 0): raise the size to at least this. 0: elsewhere.
         pub file_bytes: u64,
         /// Attribute epoch of the writer, for the modification time.
         pub attr_epoch: u64,
-        /// So much of what was granted to the session ([`Grant`]) may be used for it.
+        /// How much of the session's grant ([`Grant`]) this write may use.
         pub granted_bytes: u32,
     }
 }
 
 wire_struct! {
-    /// As [`WriteObject`], in several places: the bulk has their bytes one after another.
+    /// As [`WriteObject`], with several pieces: the bulk has their bytes one after another.
     pub struct WritePieces {
-        /// Where.
+        /// The object.
         pub object: ObjectRef,
-        /// In order, apart; their lengths add up to the bulk's.
+        /// In order, without overlaps; their lengths add up to the bulk's.
         pub pieces: Vec<Piece>,
         /// Chosen by the writer.
         pub write_id: WriteId,
@@ -57,11 +57,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Bytes of an object, one after another.
+    /// A contiguous range of an object.
     pub struct Piece {
-        /// First.
+        /// First byte.
         pub offset: u64,
-        /// How many.
+        /// Bytes.
         pub length: u32,
     }
 }
@@ -69,25 +69,27 @@ wire_struct! {
 wire_struct! {
     /// The bytes are visible.
     pub struct WriteReply {
-        /// The file's size at stripe 0's target; elsewhere 0.
+        /// The file's size at the OST of stripe 0; elsewhere 0.
         pub file_bytes: u64,
-        /// The object's modification time now.
+        /// The object's current modification time.
         pub mtime_ns: i64,
-        /// Attribute epoch that time belongs to: a newer one than the request's where a time was set that the writer does not know of.
+        /// Attribute epoch of that time. It is newer than the request's if a time was set that the writer does not know
+        /// of.
         pub attr_epoch: u64,
     }
 }
 
 wire_struct! {
-    /// Asks for room that nobody else is given, for writes to come of this session: so much, with what it has of it already.
+    /// Asks for granted space: a total of `bytes` that is reserved for this session's later writes, including what it
+    /// has.
     pub struct Grant {
-        /// Fewer than it has: the rest is given back.
+        /// If this is less than the session has, the rest is returned.
         pub bytes: u64,
     }
 }
 
 wire_struct! {
-    /// What the session has now; it may be less than was asked for.
+    /// The session's grant, which may be less than it asked for.
     pub struct GrantReply {
         /// Bytes.
         pub bytes: u64,
@@ -97,7 +99,7 @@ wire_struct! {
 wire_struct! {
     /// Reads `[offset, offset + length)`.
     pub struct ReadObject {
-        /// What.
+        /// The object.
         pub object: ObjectRef,
         /// First byte.
         pub offset: u64,
@@ -107,17 +109,17 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// As [`ReadObject`], in several places.
+    /// As [`ReadObject`], with several pieces.
     pub struct ReadPieces {
-        /// What.
+        /// The object.
         pub object: ObjectRef,
-        /// In order, apart.
+        /// In order, without overlaps.
         pub pieces: Vec<Piece>,
     }
 }
 
 wire_struct! {
-    /// A stretch of the bytes read, in the order of offsets; together they cover what was asked for, and no more.
+    /// A segment of the bytes read, in the order of offsets. Together the segments cover exactly the requested ranges.
     pub struct ReadSegment {
         /// First byte.
         pub offset: u64,
@@ -125,9 +127,9 @@ wire_struct! {
         pub length: u32,
         /// True: in the bulk. False: a hole, zeros, not in the bulk.
         pub data: bool,
-        /// Who wrote it; the seed of `sums`.
+        /// Id of the write; the seed of `sums`.
         pub write_id: WriteId,
-        /// Block sums of the stretch; the client verifies them.
+        /// Block sums of the segment; the client verifies them.
         pub sums: Vec<u64>,
     }
 }
@@ -137,24 +139,24 @@ wire_struct! {
     pub struct ReadReply {
         /// Data and holes.
         pub segments: Vec<ReadSegment>,
-        /// The file's size at stripe 0's target; elsewhere 0.
+        /// The file's size at the OST of stripe 0; elsewhere 0.
         pub file_bytes: u64,
-        /// All of it is committed: no crash takes back what is shown here.
+        /// All of it is committed: a crash cannot undo what is shown here.
         pub settled: bool,
     }
 }
 
 wire_struct! {
-    /// Raises the file's size to at least `file_bytes` (at the target of stripe 0).
+    /// Raises the file's size to at least `file_bytes` (at the OST of stripe 0).
     pub struct RaiseSize {
-        /// What.
+        /// The object.
         pub object: ObjectRef,
-        /// At least this.
+        /// The new size, at least.
         pub file_bytes: u64,
         /// Attribute epoch of the writer.
         pub attr_epoch: u64,
-        /// In place of the replay of an append of an older version: appends before it. Else empty.
-        pub before: Vec<AppendPlace>,
+        /// When this replaces the replay of an append of an older version: the appends before it. Else empty.
+        pub before: Vec<AppendOffset>,
     }
 }
 
@@ -162,38 +164,40 @@ wire_struct! {
 pub const NEVER: i64 = i64::MIN;
 
 wire_struct! {
-    /// An object as it is.
+    /// The current state of an object.
     pub struct ObjectReply {
-        /// False: nothing was ever written there; the rest is zero.
+        /// False: nothing was ever written to the object; the rest is zero.
         pub exists: bool,
-        /// The file's size, at the target of stripe 0; elsewhere 0.
+        /// The file's size, at the OST of stripe 0; elsewhere 0.
         pub file_bytes: u64,
         /// End of the object's last byte.
         pub object_bytes: u64,
-        /// Bytes of the device it uses.
+        /// Bytes of the device that it uses.
         pub used_bytes: u64,
         /// Time of its last write, or [`NEVER`].
         pub mtime_ns: i64,
-        /// Attribute epoch that time belongs to.
+        /// Attribute epoch of that time.
         pub attr_epoch: u64,
         /// Its truncate epoch.
         pub truncate_epoch: u64,
     }
 }
 
-/// [`AppendObject::file_offset`]: at the end of the file, wherever that is.
+/// [`AppendObject::file_offset`]: at the end of the file; the home chooses the offset.
 pub const AT_END: u64 = u64::MAX;
 
 wire_struct! {
-    /// Writes the bulk's bytes at the end of the file, if that lies in the home's object (at the home, which chooses the place).
+    /// Writes the bulk's bytes at the end of the file, if that lies in the home's object. Sent to the home, which
+    /// chooses the offset.
     pub struct AppendObject {
-        /// Where.
+        /// The object.
         pub object: ObjectRef,
-        /// The file is at least this long: the home may not have heard of it.
+        /// The file is at least this long; the home may not know that yet.
         pub file_bytes: u64,
-        /// From this byte of the file on ...
+        /// Start of a range `[from, to)` of the file whose bytes are contiguous in the object. The append must fit in
+        /// it.
         pub from: u64,
-        /// ... and up to this one, its bytes lie one after another in the object: the append has to fit in between.
+        /// End of that range.
         pub to: u64,
         /// Object offset of `from`.
         pub offset: u64,
@@ -201,103 +205,108 @@ wire_struct! {
         pub length: u32,
         /// Chosen by the writer.
         pub write_id: WriteId,
-        /// Sum of the whole bulk (`crc::block_sum`, as of a block at offset 0): its writer does not know where blocks will be cut.
+        /// Sum of the whole bulk (`crc::block_sum`, as of a block at offset 0): the writer does not know where blocks
+        /// will be cut.
         pub sum: u64,
         /// Attribute epoch of the writer, for the modification time.
         pub attr_epoch: u64,
-        /// [`AT_END`]; a replay: where it was.
+        /// [`AT_END`]; in a replay, the offset that it got.
         pub file_offset: u64,
-        /// A replay: as in its [`AppendReply`].
-        pub before: Vec<AppendPlace>,
+        /// In a replay: as in its [`AppendReply`].
+        pub before: Vec<AppendOffset>,
     }
 }
 
 wire_struct! {
-    /// What came of an append.
+    /// The result of an append.
     pub struct AppendReply {
-        /// The bytes are visible, and the file is longer. False: they do not fit between `from` and `to`, and nothing was done.
+        /// The bytes are visible, and the file is longer. False: they do not fit between `from` and `to`, and nothing
+        /// was written.
         pub appended: bool,
-        /// File offset of the first byte, which a replay keeps; if it was not appended: where the next append would lie.
+        /// File offset of the first byte, which a replay keeps. If nothing was appended: where the next append would
+        /// lie.
         pub file_offset: u64,
-        /// The object's modification time now.
+        /// The object's current modification time.
         pub mtime_ns: i64,
-        /// Attribute epoch that time belongs to.
+        /// Attribute epoch of that time.
         pub attr_epoch: u64,
-        /// Appends before it that others may not have heard of, and that are not committed.
-        pub before: Vec<AppendPlace>,
+        /// Earlier appends that are not committed, and whose clients may not have their replies.
+        pub before: Vec<AppendOffset>,
     }
 }
 
 wire_struct! {
-    /// Asks for a place at the end of the file (at the home) whose bytes go to other OSTs, or come in several requests. The file
-    /// does not become longer yet.
-    pub struct ReservePlace {
-        /// Where.
+    /// Reserves the end of the file (at the home) for an append whose bytes go to other OSTs, or come in several
+    /// requests. The file does not become longer yet.
+    pub struct ReserveAppend {
+        /// The object.
         pub object: ObjectRef,
         /// As in [`AppendObject`].
         pub file_bytes: u64,
-        /// How many bytes.
+        /// Length of the append.
         pub length: u32,
     }
 }
 
 wire_struct! {
-    /// The place is the caller's until it is filled, or given to another.
-    pub struct PlaceReply {
+    /// The reservation belongs to the session until it is completed or cancelled.
+    pub struct ReserveReply {
         /// File offset of its first byte.
         pub file_offset: u64,
-        /// Names it to the home.
+        /// Identifies the reservation to the home.
         pub number: u64,
-        /// Of the places that are open beside it: OSTs refuse bytes for places of an older generation.
+        /// Generation: OSTs refuse bytes of an older one.
         pub generation: u64,
     }
 }
 
 wire_struct! {
-    /// Writes bytes of a place.
-    pub struct WritePlace {
-        /// What and where.
+    /// Writes bytes of an append reservation.
+    pub struct WriteReserved {
+        /// The write.
         pub write: WriteObject,
-        /// The place's, of [`PlaceReply`].
+        /// Generation of [`ReserveReply`].
         pub generation: u64,
     }
 }
 
 wire_struct! {
-    /// The bytes of a place are where they belong: the file becomes so much longer, once those before it are (at the home).
-    pub struct FillPlace {
-        /// Where.
+    /// All bytes of a reservation are written: the file grows by them, after the earlier ones are complete (at the
+    /// home).
+    pub struct CompleteAppend {
+        /// The object.
         pub object: ObjectRef,
-        /// The place.
+        /// Number of the reservation ([`ReserveReply::number`]).
         pub number: u64,
         /// File offset of its first byte.
         pub file_offset: u64,
-        /// Bytes; 0: it is given up.
+        /// Bytes; 0: the reservation is given up.
         pub length: u32,
         /// Attribute epoch of the writer.
         pub attr_epoch: u64,
-        /// A replay: as in its [`FillReply`].
-        pub before: Vec<AppendPlace>,
+        /// In a replay: as in its [`CompleteReply`].
+        pub before: Vec<AppendOffset>,
     }
 }
 
 wire_struct! {
-    /// What came of a place.
-    pub struct FillReply {
-        /// The file has it. False: it was given up, or to another; what was written in it is not in the file.
+    /// Whether the reservation is complete.
+    pub struct CompleteReply {
+        /// The bytes are part of the file. False: the reservation was cancelled, and the bytes written for it are not
+        /// in the file.
         pub filled: bool,
-        /// The object's modification time now.
+        /// The object's current modification time.
         pub mtime_ns: i64,
-        /// Attribute epoch that time belongs to.
+        /// Attribute epoch of that time.
         pub attr_epoch: u64,
         /// As in [`AppendReply`].
-        pub before: Vec<AppendPlace>,
+        pub before: Vec<AppendOffset>,
     }
 }
 
 wire_struct! {
-    /// A place that an append has, or had.
-    pub struct AppendPlace {
+    /// The offset that was given to an append.
+    pub struct AppendOffset {
         /// Session, slot and sequence of the request.
         pub session: SessionId,
         /// See `session`.
@@ -312,34 +321,34 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Cuts or extends an object under a new truncate epoch (from the MDT, again and again until it is replied).
+    /// Truncates or extends an object under a new truncate epoch. The MDT repeats it until it has the reply.
     pub struct TruncateObject {
         /// File.
         pub fid: Fid,
-        /// The new epoch; at or below the object's: already done.
+        /// The new epoch; at or below the object's: the truncate was applied before.
         pub truncate_epoch: u64,
-        /// What is left of the object.
+        /// New end of the object's bytes.
         pub object_bytes: u64,
-        /// The file's new size if this target keeps it (stripe 0); u64::MAX = it does not.
+        /// The file's new size, at the OST of stripe 0; u64::MAX elsewhere.
         pub file_bytes: u64,
-        /// The new attribute epoch: an older one of the object ends with it, also if the truncate epoch is the same.
+        /// The new attribute epoch. It ends an older one of the object, also if the truncate epoch is the same.
         pub attr_epoch: u64,
     }
 }
 
 wire_struct! {
-    /// Removes what a client has written in `[offset, offset + length)` for places that are void. Nothing of others, and in any truncate
-    /// epoch.
+    /// Removes bytes in `[offset, offset + length)` that a client wrote for cancelled reservations; no bytes of others.
+    /// It applies in any truncate epoch.
     pub struct RemoveWritten {
-        /// What.
+        /// The object.
         pub object: ObjectRef,
         /// First byte.
         pub offset: u64,
         /// Bytes.
         pub length: u64,
-        /// Of which writer ([`WriteId::client`]).
+        /// The writer ([`WriteId::client`]).
         pub client: u64,
-        /// Which write of it ([`WriteId::sequence`]); 0: each that was for a place.
+        /// The write ([`WriteId::sequence`]); 0: all of the writer's writes for reservations.
         pub sequence: u64,
     }
 }
@@ -347,7 +356,7 @@ wire_struct! {
 wire_struct! {
     /// Makes a hole of `[offset, offset + length)`.
     pub struct Punch {
-        /// What.
+        /// The object.
         pub object: ObjectRef,
         /// First byte.
         pub offset: u64,
@@ -359,9 +368,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Sets room aside for what of `[offset, offset + length)` holds no bytes. ENOSPC at once.
+    /// Reserves space for the parts of `[offset, offset + length)` that hold no bytes. Fails with ENOSPC at once.
     pub struct Allocate {
-        /// What.
+        /// The object.
         pub object: ObjectRef,
         /// First byte.
         pub offset: u64,
@@ -373,11 +382,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Room was set aside.
+    /// Space was reserved.
     pub struct AllocateReply {
-        /// Up to here; where that is not the end of the range, ask for the rest.
+        /// End of the reserved part; if that is not the end of the range, ask for the rest.
         pub end: u64,
-        /// The object's modification time now.
+        /// The object's current modification time.
         pub mtime_ns: i64,
         /// As in [`WriteReply`].
         pub attr_epoch: u64,
@@ -385,7 +394,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Destroys objects (from the MDT). What does not exist is not an error.
+    /// Destroys objects (from the MDT). A missing object is not an error.
     pub struct Destroy {
         /// Files.
         pub fids: Vec<Fid>,
@@ -393,9 +402,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Asks for an object as it is.
+    /// Asks for the current state of an object.
     pub struct GetObject {
-        /// What.
+        /// The object.
         pub object: ObjectRef,
     }
 }
@@ -412,24 +421,25 @@ wire_struct! {
         pub total_bytes: u64,
         /// Bytes that can still be written.
         pub available_bytes: u64,
-        /// Objects there are.
+        /// Number of objects.
         pub objects: u64,
-        /// What is granted to clients for writes to come takes so much off the available bytes: those that write nothing give it back.
+        /// Granted space, which reduces the available bytes. Clients that write nothing return it.
         pub granted_bytes: u64,
-        /// Bytes that room could be set aside for, were what is granted given back.
+        /// Bytes that could be reserved or granted if all grants were returned.
         pub promisable_bytes: u64,
     }
 }
 
 wire_struct! {
-    /// How long commits take lately: a disk that is slower than others shows.
-    pub struct OstPace {}
+    /// Asks how long recent commits took, which shows an OST with a slow disk.
+    pub struct OstLatency {}
 }
 
 wire_struct! {
-    /// How long commits take lately.
-    pub struct OstPaceReply {
-        /// What one takes; one under way, or a write, that takes longer by now counts by itself. Zero: there were none lately.
+    /// Recent commit latency.
+    pub struct OstLatencyReply {
+        /// The recent average, or the age of the oldest commit or data write in progress if that is larger. Zero:
+        /// neither.
         pub commit_us: u64,
     }
 }
@@ -443,37 +453,37 @@ wire_struct! {
         pub to: FidSequence,
         /// Continue after this fid; zero = from the beginning.
         pub after: Fid,
-        /// At most this many.
+        /// Limit of the number of fids.
         pub limit: u32,
     }
 }
 
 wire_struct! {
-    /// Objects, in the order of fids.
+    /// Objects, in the order of their fids.
     pub struct ListObjectsReply {
         /// Their fids.
         pub fids: Vec<Fid>,
-        /// Nothing follows.
+        /// True if nothing follows.
         pub end: bool,
     }
 }
 
 /// Values of [`MapObject::what`].
 pub mod map_what {
-    /// The next byte of a block (`limits::HOLE_BYTES`) that has some data.
+    /// The next byte of a block (`limits::HOLE_BYTES`) with some data.
     pub const DATA: u32 = 0;
-    /// The next byte of a block that has none.
+    /// The next byte of a block without data.
     pub const HOLE: u32 = 1;
-    /// How many bytes there are.
+    /// How many bytes are used, reserved space included.
     pub const USED: u32 = 2;
 }
 
 wire_struct! {
-    /// Asks where an object has bytes and where holes.
+    /// Asks for the next data or hole of an object, or for its used bytes.
     pub struct MapObject {
-        /// What.
+        /// The object.
         pub object: ObjectRef,
-        /// From here on.
+        /// Start of the search.
         pub offset: u64,
         /// [`map_what`].
         pub what: u32,
@@ -481,7 +491,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Where, or how many.
+    /// The result of a [`MapObject`].
     pub struct MapReply {
         /// Object offset of the next byte, u64::MAX if there is none; or the number of bytes.
         pub bytes: u64,
@@ -489,22 +499,23 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The client acts by the size of a file without asking for it, which somebody else may make larger (at the target of stripe 0).
-    /// Until the next one `ends` that, who makes it larger has his reply when the client has said that it knows.
+    /// A size watch, at the OST of stripe 0: the client acts by the size of a file that others may make larger. Until a
+    /// request with `ends`, a writer that makes the file larger has its reply only after this client has confirmed the
+    /// new size.
     pub struct WatchSize {
-        /// Which.
+        /// The object.
         pub object: ObjectRef,
-        /// The size that it acts by.
+        /// The size that the client acts by.
         pub known_bytes: u64,
-        /// Answered when the file is larger, or after a moment; else at once.
+        /// Wait: reply when the file is larger, or after a moment. Otherwise reply at once.
         pub waits: bool,
-        /// It does not act by it any more.
+        /// End the watch.
         pub ends: bool,
     }
 }
 
 wire_struct! {
-    /// How large it is.
+    /// The current size of the file.
     pub struct WatchSizeReply {
         /// Bytes.
         pub file_bytes: u64,

@@ -1,4 +1,4 @@
-//! Counts the memory that this thread asks for.
+//! Counts the memory that this thread allocates.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `decode`, which must not ask for more memory in all than `input` bytes can be worth.
+/// Runs `decode`, which must not allocate more memory in all than is allowed for `input` bytes.
 pub fn within_proportion<T>(input: usize, decode: impl FnOnce() -> T) -> T {
     let before = ASKED.get();
     let value = decode();

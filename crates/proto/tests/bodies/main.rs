@@ -1,5 +1,5 @@
-//! The bodies of messages, byte for byte: what each looks like (`golden`), that docs/protocol.md says the same (`page`), and
-//! what a decoder does with bytes that no sum vouches for (`mutated`).
+//! The bodies of messages, byte for byte: their bytes (`golden`), that docs/protocol.md describes the same (`page`),
+//! and what a decoder does with untrusted bytes (`mutated`).
 
 mod common;
 mod counted;

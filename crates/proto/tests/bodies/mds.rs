@@ -29,13 +29,13 @@ fn names(samples: &mut Samples) {
     let found = entry_replies().into_iter().map(|entry| LookupReply { entry: Some(entry), leases: 3 });
     let replies = found.chain([LookupReply { entry: None, leases: 2 }]).collect();
     samples.exchange(vec![Lookup { caller: caller(n), parent: n.fid(), name: n.name() }], replies);
-    samples.exchange(vec![LookupAhead { lookup: lookup(), names: 4 }], look_ahead_replies());
+    samples.exchange(vec![LookupStatahead { lookup: lookup(), names: 4 }], look_ahead_replies());
     samples.exchange(vec![make()], entry_replies());
     samples.exchange(vec![Link { caller: caller(n), fid: n.fid(), parent: n.fid(), name: n.name() }], entry_replies());
     samples.exchange(vec![Unlink { caller: caller(n), parent: n.fid(), name: n.name(), at_ns: n.i64() }], changed());
     samples.exchange(vec![Rmdir { caller: caller(n), parent: n.fid(), name: n.name(), at_ns: n.i64() }], changed());
     samples.exchange(vec![rename()], changed());
-    samples.exchange(vec![SendKept {}], vec![Empty {}]);
+    samples.exchange(vec![FlushBuffered {}], vec![Empty {}]);
     let recall = |n: &mut Numbers| DataRecall { fid: n.fid(), sequence: n.u64() };
     let waits =
         vec![AwaitRecalls { acknowledged: n.u64(), returned: vec![n.fid(), n.fid()], flushed: vec![recall(n)] }];
@@ -89,7 +89,7 @@ fn attributes(samples: &mut Samples) {
     samples.exchange(vec![set], vec![Empty {}]);
     let n = &mut Numbers::default();
     let (fid, version) = (n.fid(), n.u64());
-    samples.exchange(vec![MigrateStart { fid }], vec![MigrateReply { version }]);
+    samples.exchange(vec![GetContentVersion { fid }], vec![MigrateReply { version }]);
     let migrate = Migrate { caller: caller(n), fid: n.fid(), other: n.fid(), version: n.u64() };
     samples.exchange(vec![migrate], vec![Empty {}]);
     let n = &mut Numbers::default();
@@ -187,12 +187,12 @@ fn lookup() -> Lookup {
     Lookup { caller: caller(n), parent: n.fid(), name: n.name() }
 }
 
-fn look_ahead_replies() -> Vec<LookupAheadReply> {
+fn look_ahead_replies() -> Vec<LookupStataheadReply> {
     let n = &mut Numbers::default();
     let others = [(); 2].map(|()| NamedAttr { name: n.name(), attr: attr(n), leases: n.u32() }).to_vec();
     let found = LookupReply { entry: entry_replies().into_iter().next(), leases: 3 };
     let absent = LookupReply { entry: None, leases: 2 };
-    vec![LookupAheadReply { found, others }, LookupAheadReply { found: absent, others: Vec::new() }]
+    vec![LookupStataheadReply { found, others }, LookupStataheadReply { found: absent, others: Vec::new() }]
 }
 
 fn open_replies() -> Vec<OpenReply> {

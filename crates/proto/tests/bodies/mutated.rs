@@ -1,6 +1,8 @@
-//! What a decoder does with bytes that no sum vouches for: it refuses them, or reads a value that has the same bytes again.
+//! What a decoder does with untrusted bytes: it refuses them, or reads a value that is the same after encoding and
+//! decoding it again.
 //!
-//! It never panics, and never takes memory out of proportion to its input (`sample::again` and `counted` look at that).
+//! It never panics, and never allocates memory out of proportion to its input (checked by `sample::again` and
+//! `counted`).
 
 use std::collections::BTreeMap;
 
@@ -9,10 +11,10 @@ use crate::{
     sample::{Again, Decoder, Samples},
 };
 
-/// Damaged forms of each body; seeds count from 0.
+/// Number of damaged forms of each body; seeds count from 0.
 const SEEDS: u64 = 10_000;
 
-/// One input; if something panics over it, tells which.
+/// One input. If a test panics over it, it prints which.
 struct Case<'a> {
     name: &'a str,
     what: String,
@@ -39,7 +41,7 @@ fn bodies() -> Vec<(String, Vec<u8>, Decoder)> {
     all.map(|(name, sample)| (name.clone(), golden[name.as_str()].clone(), sample.decoder)).collect()
 }
 
-/// Writes the length that the structure has.
+/// Sets the length prefix to the actual length.
 fn set_length(body: &mut [u8]) {
     if let Some((length, rest)) = body.split_at_mut_checked(4) {
         length.copy_from_slice(&(rest.len() as u32).to_le_bytes());
@@ -93,7 +95,7 @@ fn any_word_may_have_any_extreme_value() {
     }
 }
 
-/// Lists that say they are as long as a body can be, with bytes for few members.
+/// Lists whose length says that they fill a body, with bytes for few members.
 #[test]
 fn a_list_takes_memory_for_members_that_can_be_there_only() {
     for (name, body, decoder) in bodies() {

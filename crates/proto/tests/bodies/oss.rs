@@ -4,9 +4,9 @@ use forebay_proto::{FidSequence, SessionId, message::*};
 
 use crate::sample::{Numbers, Samples};
 
-fn place(n: &mut Numbers) -> AppendPlace {
+fn place(n: &mut Numbers) -> AppendOffset {
     let session = SessionId(n.u64());
-    AppendPlace { session, slot: n.u32() as u16, sequence: n.u64(), file_offset: n.u64(), length: n.u32() }
+    AppendOffset { session, slot: n.u32() as u16, sequence: n.u64(), file_offset: n.u64(), length: n.u32() }
 }
 
 pub fn add(samples: &mut Samples) {
@@ -17,7 +17,7 @@ pub fn add(samples: &mut Samples) {
     samples.exchange(vec![ReadObject { object: object(n), offset: n.u64(), length: n.u32() }], vec![read_reply()]);
 
     let n = &mut Numbers::default();
-    // Of their own, so that those of other bodies stay as they are.
+    // Numbers of their own, so that the golden bytes of other bodies do not change.
     let p = &mut Numbers::default();
     let added = &mut Numbers::default();
     let replies = || vec![object_reply(true), object_reply(false)];
@@ -30,7 +30,7 @@ pub fn add(samples: &mut Samples) {
         }],
         replies(),
     );
-    // An operation that is no more took these: those behind them stay as they are.
+    // A removed operation used these numbers: skipping them keeps the golden bytes of the next bodies.
     let _ = (object(n), n.u32(), n.u64(), n.u64(), place(p));
     samples.exchange(vec![truncate()], replies());
     samples
@@ -64,7 +64,7 @@ pub fn add(samples: &mut Samples) {
         vec![Allocate { object: object(n), offset: n.u64(), length: n.u64(), attr_epoch: n.u64() }],
         vec![AllocateReply { end: n.u64(), mtime_ns: n.i64(), attr_epoch: Numbers::default().u64() }],
     );
-    samples.exchange(vec![OstPace {}], vec![OstPaceReply { commit_us: n.u64() }]);
+    samples.exchange(vec![OstLatency {}], vec![OstLatencyReply { commit_us: n.u64() }]);
     let n = &mut Numbers::default();
     let pieces = ReadPieces { object: object(n), pieces: vec![piece(n), piece(n)] };
     samples.exchange(vec![pieces], vec![read_reply()]);
@@ -98,13 +98,13 @@ fn appends(samples: &mut Samples) {
         before: vec![place(n)],
     };
     samples.exchange(vec![append], vec![appended]);
-    let reserve = ReservePlace { object: object(n), file_bytes: n.u64(), length: n.u32() };
-    let reserved = PlaceReply { file_offset: n.u64(), number: n.u64(), generation: n.u64() };
+    let reserve = ReserveAppend { object: object(n), file_bytes: n.u64(), length: n.u32() };
+    let reserved = ReserveReply { file_offset: n.u64(), number: n.u64(), generation: n.u64() };
     samples.exchange(vec![reserve], vec![reserved]);
     let w = &mut Numbers::default();
     let written = WriteReply { file_bytes: w.u64(), mtime_ns: w.i64(), attr_epoch: Numbers::default().u64() };
-    samples.exchange(vec![WritePlace { write: write(), generation: n.u64() }], vec![written]);
-    let fill = FillPlace {
+    samples.exchange(vec![WriteReserved { write: write(), generation: n.u64() }], vec![written]);
+    let fill = CompleteAppend {
         object: object(n),
         number: n.u64(),
         file_offset: n.u64(),
@@ -112,7 +112,7 @@ fn appends(samples: &mut Samples) {
         attr_epoch: n.u64(),
         before: vec![place(n)],
     };
-    let filled = FillReply { filled: true, mtime_ns: n.i64(), attr_epoch: n.u64(), before: vec![place(n)] };
+    let filled = CompleteReply { filled: true, mtime_ns: n.i64(), attr_epoch: n.u64(), before: vec![place(n)] };
     samples.exchange(vec![fill], vec![filled]);
     let remove =
         RemoveWritten { object: object(n), offset: n.u64(), length: n.u64(), client: n.u64(), sequence: n.u64() };

@@ -1,4 +1,4 @@
-//! docs/protocol.md is enough to read every golden body: its tables name all fields, their types and their order.
+//! docs/protocol.md is sufficient to read every golden body: its tables name all fields, their types and their order.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{golden, sample::Samples};
 
 const PAGE: &str = include_str!("../../../../docs/protocol.md");
 
-/// Fields of every structure of the page's tables: name and type.
+/// Fields of every structure in the page's tables: name and type.
 struct Page(BTreeMap<&'static str, Vec<(&'static str, &'static str)>>);
 
 impl Page {
@@ -30,7 +30,7 @@ impl Page {
         Self(structures)
     }
 
-    /// Reads a value of the page's type `name`; tells it in the words that `{:?}` has for it.
+    /// Reads a value of the page's type `name`; returns it as `{:?}` prints it.
     fn words(&self, name: &str, r: &mut Reader<'_>) -> String {
         if let Some(member) = generic(name, "Vec") {
             let count = r.u32().unwrap();

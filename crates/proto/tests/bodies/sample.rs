@@ -1,4 +1,4 @@
-//! Values to encode, of every type of body, and the numbers they are made of.
+//! Values to encode, of every type of body, and the numbers that they are made of.
 
 use std::{any::type_name, collections::BTreeMap, fmt::Debug};
 
@@ -10,28 +10,29 @@ use forebay_proto::{
 
 use crate::{common, mds, oss};
 
-/// A value's bytes, and what its type's decoder does.
+/// A value's bytes, and its type's decoder.
 pub struct Sample {
     pub bytes: Vec<u8>,
-    /// The value, in words.
+    /// The value, as `{:?}` prints it.
     pub words: String,
     pub decoder: Decoder,
 }
 
-/// Reads a body; tells the value in words and its bytes anew. Checks on the way that these are the same value again.
+/// Reads a body; returns the value as text, and its bytes when it is encoded again. Checks that these give the same
+/// value.
 pub type Decoder = fn(&[u8]) -> Result<Again, DecodeError>;
 
-/// What was read, and what it is written as.
+/// A decoded value as text, and its bytes when it is encoded again.
 pub struct Again {
     pub words: String,
     pub bytes: Vec<u8>,
 }
 
-/// Samples by the names they have in the golden file: the type, and from the second value of a type on its number.
+/// Samples by their names in the golden file: the type, with a number from the second value of a type on.
 #[derive(Default)]
 pub struct Samples {
     pub bodies: BTreeMap<String, Sample>,
-    /// With the names of their requests and replies.
+    /// Operations, with the names of their requests and replies.
     pub operations: Vec<(Op, &'static str, &'static str)>,
 }
 
@@ -82,7 +83,7 @@ fn again<T: Encode + Decode + Debug + PartialEq>(bytes: &[u8]) -> Result<Again, 
     Ok(Again { words: format!("{value:?}"), bytes: written })
 }
 
-/// Values none of which is zero or there twice, and whose bytes all differ: the first is the value's number.
+/// Values without zeros and duplicates, whose bytes all differ: the first byte is the value's number.
 #[derive(Default)]
 pub struct Numbers(u8);
 

@@ -1,4 +1,4 @@
-//! A call: room for its pin, a slot, the reply.
+//! A call: space for its pin, a slot, the reply.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ pub(super) async fn call<O: Operation>(
     Ok(Called { reply, transno: received.header.transno, bulk: received.bulk })
 }
 
-/// The call of any operation.
+/// The call, for any operation.
 fn exchange<'a>(
     inner: &'a Rc<Inner>,
     op: Op,
@@ -85,7 +85,8 @@ fn check_lengths(op: Op, body_bytes: usize, bulk_bytes: usize) -> Result<(), Rpc
     Ok(())
 }
 
-/// A call given up before its request was sent leaves no trace; afterwards the slot keeps it until its reply comes.
+/// A call given up before its request was sent leaves no trace. Later, the slot keeps the request until its reply
+/// arrives.
 struct TakeBackUnsent<'a> {
     inner: &'a Rc<Inner>,
     slot: u16,
@@ -113,12 +114,12 @@ impl Inner {
         O::Reply::from_bytes(&body).map_err(|e| RpcError::Protocol(format!("reply to {}: {e}", O::OP.name())))
     }
 
-    /// Sends the request in a slot if the target serves requests now; otherwise it goes with the resends.
+    /// Sends the request in a slot if the target serves requests now. Otherwise it is sent with the resends.
     pub fn send_pending(&self, slot: u16, sequence: u64) {
         self.send_when(slot, sequence, false);
     }
 
-    /// The same; a `patient` one may wait for another request to go with.
+    /// The same; a `patient` request may wait for another one to go with.
     fn send_when(&self, slot: u16, sequence: u64, patient: bool) {
         let mut state = self.state.borrow_mut();
         if state.phase != SessionState::Up || state.link.is_none() {

@@ -1,4 +1,4 @@
-//! Finding the target, greeting it, and reading what it sends until the connection breaks.
+//! Finds the target, connects to it, and reads what it sends until the connection breaks.
 
 use std::{rc::Rc, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::{
 
 /// How an attempt to connect, or a connection, ended.
 enum End {
-    /// It served for a while: try again at once.
+    /// It served for a while: retry at once.
     Broke,
-    /// Nobody there, or not ready: try again after a growing pause.
+    /// No server there, or not ready: retry after a growing pause.
     Away(String),
-    /// The target itself says that it cannot serve: try again after a long pause.
+    /// The target itself reports that it cannot serve: retry after a long pause.
     Stopped(String),
     /// It will never serve us.
     Refused(String),
@@ -29,7 +29,7 @@ enum End {
 
 /// Keeps a session connected until it is over.
 pub(super) async fn run(inner: Rc<Inner>) {
-    let _hooks = LetGoOfHooks(inner.clone());
+    let _hooks = ReleaseHooks(inner.clone());
     let mut pause = limits::BACKOFF_MIN;
     while !inner.over.is_raised() {
         let end = forebay_env::sync::select! {
@@ -55,7 +55,7 @@ pub(super) async fn run(inner: Rc<Inner>) {
             }
             End::Refused(why) => {
                 inner.complain(&format!("refused: {why}"));
-                // Who was let in before has been thrown out: what it did is lost, as after any eviction.
+                // A client that was admitted before has been fenced: its changes are lost, as after any eviction.
                 let error = if inner.never_connected() { RpcError::Refused(why) } else { RpcError::Evicted(why) };
                 return inner.shut(SessionState::Refused, &error);
             }
@@ -64,17 +64,18 @@ pub(super) async fn run(inner: Rc<Inner>) {
     }
 }
 
-/// Hooks hold those who hold the session: dropped when it is over, and when its node dies in the simulator.
-struct LetGoOfHooks(Rc<Inner>);
+/// The hooks own objects that own the session, a cycle. They are dropped when the session is over, and when its node
+/// dies in the simulator.
+struct ReleaseHooks(Rc<Inner>);
 
-impl Drop for LetGoOfHooks {
+impl Drop for ReleaseHooks {
     fn drop(&mut self) {
         let hooks = (self.0.lost.take(), self.0.reclaim.take(), self.0.restarted.take());
         drop(hooks);
     }
 }
 
-/// Between half and all of `pause`: clients of a restarted target do not come all at once.
+/// Between half and all of `pause`: clients of a restarted target do not connect all at once.
 fn jittered(inner: &Inner, pause: Duration) -> Duration {
     pause / 2 + pause / 2 * (inner.env.random_u64() % 1024) as u32 / 1024
 }
@@ -95,7 +96,7 @@ async fn round(inner: &Rc<Inner>) -> End {
     end
 }
 
-/// Greets the target, then reads until the connection ends.
+/// Connects to the target, then reads until the connection ends.
 async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
     let (read, write) = stream.split();
     let (mut reader, outbox) = (FrameReader::new(read), Rc::new(Outbox::default()));
@@ -119,7 +120,7 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
     read_replies(inner, &mut reader, &outbox).await
 }
 
-/// Also when the future that reads is dropped.
+/// Closes the connection, also when the future that reads is dropped.
 struct CloseOnDrop(Rc<Outbox>);
 
 impl Drop for CloseOnDrop {
@@ -205,7 +206,7 @@ impl Inner {
         Frame::new(header, connect.to_bytes().into(), Vec::new())
     }
 
-    /// The connection ended: nothing that was sent over it will be replied over it.
+    /// The connection ended: requests that were sent over it get no reply over it.
     fn disconnected(&self) {
         let mut state = self.state.borrow_mut();
         state.link = None;
@@ -219,7 +220,7 @@ impl Inner {
         self.state.borrow().target_uuid.is_none()
     }
 
-    /// A wrong peer at the first try is a mistake somebody has to hear of; later it is a server being reinstalled.
+    /// A wrong peer at the first attempt is a mistake to report. Later it is a server being reinstalled.
     fn refused_or_away(&self, why: String) -> End {
         if self.never_connected() { End::Refused(why) } else { End::Stopped(why) }
     }
@@ -238,8 +239,8 @@ impl Inner {
         }
     }
 
-    /// Takes over what the target says of itself; begins recovery, or goes on where we were. Whose owner goes on as another client
-    /// connects anew.
+    /// Records what the target reports of itself, and begins recovery or goes on. If the session's owner continues as
+    /// another client instance, connects anew.
     fn accepted(&self, reply: &ConnectReply, outbox: &Rc<Outbox>) -> Result<(), End> {
         if self.options.cluster != Uuid::default() && reply.cluster != self.options.cluster {
             let words = format!("it belongs to cluster {}, we to {}", reply.cluster, self.options.cluster);
@@ -273,7 +274,7 @@ impl Inner {
         };
         self.slots.open(reply.slots);
         if restarted {
-            // Before the target hears of us: it may count on it.
+            // Before the target receives anything from this session: the hook may rely on that.
             let hook = self.restarted.borrow().clone();
             hook.inspect(|hook| hook());
             let recovered = self.state.borrow_mut().replay.take_recovered(reply.last_committed);
@@ -292,7 +293,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The target serves, so it has finished recovery with us or without us; what it never got from us is lost.
+    /// The target serves, so it has finished recovery, with or without this session. Changes that it did not receive
+    /// are lost.
     fn give_up_unreplayed(&self) {
         let missed = {
             let state = self.state.borrow();

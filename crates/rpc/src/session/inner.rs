@@ -1,4 +1,4 @@
-//! What the tasks of a session share.
+//! State that the tasks of a session share.
 
 use std::{
     cell::RefCell,
@@ -35,11 +35,11 @@ pub(super) type RestartedHook = Rc<dyn Fn()>;
 pub(super) type ReclaimHook = Rc<dyn Fn() -> Reclaim>;
 pub(super) type GrantedHook = Rc<dyn Fn() -> u64>;
 
-/// What the tasks of a session share. No borrow of `state` is held over an await, a hook or a send of an outcome.
+/// State that the tasks of a session share. No borrow of `state` is held over an await, a hook or a send of an outcome.
 pub(super) struct Inner {
     pub env: Env,
     pub options: SessionOptions,
-    /// Our share of the pins.
+    /// The session's share of the pin budget.
     pub pins: PinShare,
     pub slots: Rc<Slots>,
     pub state: RefCell<State>,
@@ -49,23 +49,23 @@ pub(super) struct Inner {
     pub restarted: RefCell<Option<RestartedHook>>,
     /// Raised when the session is over for good.
     pub over: Latch,
-    /// The phase changed, or a reply or a commit came: for those who wait for a condition of their own.
+    /// The phase changed, or a reply or a commit arrived: for tasks that wait for a condition of their own.
     pub changed: Notify,
-    /// Something is under way: the ping task looks at its clocks.
+    /// A request is in flight: the ping task checks its timers.
     pub attention: Notify,
     this: Weak<Self>,
 }
 
-/// What changes.
+/// The mutable state of a session.
 pub(super) struct State {
     pub phase: SessionState,
-    /// Who we are to the target.
+    /// The client instance that the target knows us as.
     pub client: ClientId,
     pub session: SessionId,
     pub incarnation: Incarnation,
-    /// The target's own uuid, once known: another one means that it was formatted anew.
+    /// The target's own uuid, once known: a different one means that it was formatted anew.
     pub target_uuid: Option<Uuid>,
-    /// What both sides understand.
+    /// Features that both sides understand.
     pub features: u64,
     pub last_committed: Transno,
     pub replay: ReplayList,
@@ -75,24 +75,24 @@ pub(super) struct State {
     pub control_sequence: u64,
     /// Control requests in flight.
     pub controls: BTreeMap<u64, Control>,
-    /// Who waits for a transno.
+    /// Callers that wait for the commit of a transno.
     pub commit_waiters: BTreeMap<Transno, Vec<oneshot::Sender<Result<(), RpcError>>>>,
     /// Ranges of transnos that evictions lost, oldest first.
     pub losses: Vec<(Transno, Transno, String)>,
-    /// Why the session was ended for good.
+    /// Why the session ended for good.
     pub end: Option<RpcError>,
     pub stats: SessionStats,
     pub sent_at: Time,
     pub received_at: Time,
     pub ping_sent_at: Option<Time>,
     pub commit_ping: bool,
-    /// The words of the last failure to connect: each is logged once.
+    /// Message of the last failure to connect: each is logged once.
     pub complaint: String,
 }
 
 /// A request outside of the slots.
 pub(super) enum Control {
-    /// Of the session's owner, who waits for the reply's body.
+    /// A request of the session's owner, which waits for the reply's body.
     Call(oneshot::Sender<Result<Bytes, RpcError>>),
     Ping {
         commit: bool,
@@ -158,7 +158,7 @@ impl Inner {
         })
     }
 
-    /// Lets the pin budget know whom to ask for commits.
+    /// Registers the session as the holder that the pin budget asks for commits.
     pub fn register(self: &Rc<Self>) {
         let weak: Weak<Self> = Rc::downgrade(self);
         self.pins.set_holder(weak);
@@ -197,7 +197,7 @@ impl Inner {
         }
     }
 
-    /// Ends the session for good: everybody who waits gets `error`.
+    /// Ends the session for good: all waiting calls fail with `error`.
     pub fn shut(&self, phase: SessionState, error: &RpcError) {
         let waiters = {
             let mut state = self.state.borrow_mut();
@@ -233,7 +233,7 @@ impl Inner {
         }
     }
 
-    /// Asks for a commit if there is something to be committed and nobody has asked yet.
+    /// Asks for a commit if something is uncommitted and no such request is in flight.
     pub fn commit_soon(&self) {
         {
             let mut state = self.state.borrow_mut();
@@ -261,7 +261,7 @@ impl Inner {
         committed.await.unwrap_or(Err(RpcError::Closed))
     }
 
-    /// The target's `last_committed` moved: lets go of what it covers.
+    /// The target's `last_committed` has advanced: releases the entries that it covers.
     pub fn note_committed(&self, last_committed: Transno) {
         let released = {
             let mut state = self.state.borrow_mut();
@@ -272,7 +272,7 @@ impl Inner {
         self.release(released, &Ok(()));
     }
 
-    /// Wakes who waits for these entries and drops them.
+    /// Wakes the callers that wait for these entries, and drops them.
     pub fn release(&self, entries: Vec<(Transno, Entry)>, outcome: &Result<(), RpcError>) {
         for (transno, entry) in entries {
             drop(entry);
@@ -289,12 +289,12 @@ impl Inner {
         fids.sort_unstable();
         fids.dedup();
         let hook = self.lost.borrow().clone();
-        if let Some(hook) = hook.filter(|_| !planted(Bug::LossNotTold)) {
+        if let Some(hook) = hook.filter(|_| !planted(Bug::LossNotReported)) {
             hook(Lost { reason: reason.to_owned(), fids, requests, ended });
         }
     }
 
-    /// From now on we are `client`: what session there is goes on without us.
+    /// Continues as `client`: the next Connect begins a new session. The current one is left at the target.
     pub fn become_client(&self, client: ClientId) {
         let mut state = self.state.borrow_mut();
         if state.client != client {
@@ -302,22 +302,22 @@ impl Inner {
         }
     }
 
-    /// Nothing is in flight, and everything that was replied is committed, or lost and reported.
+    /// Nothing is in flight, and every replied change is committed, or lost and reported.
     pub fn is_drained(&self) -> bool {
         let state = self.state.borrow();
         state.end.is_some() || state.replay.is_empty() && self.slots.in_use() == 0
     }
 
-    /// Waits until it is so.
+    /// Waits until nothing is in flight and nothing is uncommitted.
     pub async fn drained(&self) {
         while !self.is_drained() {
             self.commit_soon();
-            // A call that is given up before it was sent wakes nobody.
+            // A call that is given up before it was sent wakes no waiter.
             let _ = self.env.timeout(limits::DRAIN_PAUSE, self.changed.notified()).await;
         }
     }
 
-    /// Waits until everything is replied and committed, and tells the target that we go.
+    /// Waits until everything is replied and committed, then ends the session at the target.
     pub async fn say_goodbye(&self) {
         loop {
             let (up, idle) = {
@@ -339,7 +339,7 @@ impl Inner {
         }
     }
 
-    /// A strong handle to itself, for tasks it starts.
+    /// A strong handle to itself, for tasks that it starts.
     pub fn strong(&self) -> Rc<Self> {
         self.this.upgrade().expect("it is being used")
     }
@@ -361,20 +361,20 @@ impl State {
         true
     }
 
-    /// The same, but it goes with the next frame, or after [`limits::PATIENCE`].
+    /// The same, but the frame goes with the next one, or after [`limits::TIMEOUT`].
     pub fn send_with_next(&mut self, env: &Env, mut header: FrameHeader, body: Bytes, bulk: Vec<Bytes>) {
         let Some(link) = &self.link else { return };
         (header.session, header.incarnation) = (self.session, self.incarnation);
         if link.send_with_next(Frame::new(header, body, bulk)) {
             let (own, link) = (env.clone(), link.clone());
             drop(env.spawn(async move {
-                own.sleep(limits::PATIENCE).await;
+                own.sleep(limits::TIMEOUT).await;
                 link.send_waiting();
             }));
         }
     }
 
-    /// What became of a transno that is not in the replay list.
+    /// The outcome of a transno that is not in the replay list.
     fn verdict(&self, transno: Transno) -> Result<(), RpcError> {
         match self.losses.iter().find(|(first, last, _)| (*first..=*last).contains(&transno)) {
             Some((_, _, reason)) => Err(RpcError::Evicted(reason.clone())),

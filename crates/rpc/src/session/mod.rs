@@ -21,24 +21,24 @@ use forebay_proto::{
 use self::inner::Inner;
 use crate::{PinBudget, RpcError, limits};
 
-/// Whom to talk to, and as whom.
+/// The target to connect to, and the client to connect as.
 #[derive(Clone)]
 pub struct SessionOptions {
     /// The cluster; zero = not known yet (accept any).
     pub cluster: Uuid,
-    /// The target meant.
+    /// The target.
     pub target: TargetId,
     /// Where it can be reached, best first.
     pub addresses: Vec<Address>,
-    /// Who we are at first: new at each start of a process, and see [`ClientSession::become_client`].
+    /// The first client instance: new at each start of a process, and see [`ClientSession::become_client`].
     pub client: ClientId,
-    /// What we are, for status and logs (`mount host:/path`, `MDT0000`).
+    /// A description of the client, for status and logs (`mount host:/path`, `MDT0000`).
     pub description: String,
-    /// Bound of what is kept for replay; usually shared by all sessions of the client.
+    /// Bound of the bytes pinned for replay; usually shared by all sessions of the client.
     pub pins: PinBudget,
 }
 
-/// A slot that was set aside for a call. Dropped, others have it.
+/// A slot reserved for a call. When dropped, other calls may use it.
 pub struct Reservation(slots::Lease, crate::pins::Pin);
 
 /// How to make a call.
@@ -50,14 +50,14 @@ pub struct Call {
     pub bulk: Vec<Bytes>,
     /// The job on whose behalf it is; 0 = unknown.
     pub job: u64,
-    /// What it changes, to be named in [`Lost`] if the change is lost: a file or a directory.
+    /// The file or directory that it changes, to be named in [`Lost`] if the change is lost.
     pub fid: Option<Fid>,
-    /// The directory of which it changes a name as well.
+    /// The directory in which it changes an entry as well.
     pub directory: Option<Fid>,
-    /// Nobody waits for it: it may wait a little for another request to go with.
+    /// The caller does not wait for it: it may wait a little for another request to go with.
     pub patient: bool,
-    /// What it rests on ends with the session: once there were more evictions than these ([`SessionStats::evictions`]) it fails with
-    /// `Evicted`, rather than go on in the next one.
+    /// The call depends on the current session. Once the session has had more evictions than this
+    /// ([`SessionStats::evictions`]) the call fails with `Evicted`, instead of going on in the next session.
     pub evictions: Option<u64>,
 }
 
@@ -73,40 +73,40 @@ impl Call {
 pub struct Called<R> {
     /// The reply.
     pub reply: R,
-    /// Its transno; 0 if nothing was changed. Give it to [`ClientSession::committed`].
+    /// Its transno; 0 if it changed nothing. Pass it to [`ClientSession::committed`].
     pub transno: Transno,
-    /// Bulk that came with the reply, in memory a device could take.
+    /// Bulk of the reply, in memory that a device can write from.
     pub bulk: Bytes,
 }
 
-/// What an eviction cost, or a replay that could not be done.
+/// Changes that were lost by an eviction, or by a replay that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Why, in the target's words.
     pub reason: String,
-    /// Files and directories with acknowledged changes that are lost (as given in [`Call::fid`] and [`Call::directory`]), ordered,
-    /// each once.
+    /// Files and directories with acknowledged changes that are lost (as given in [`Call::fid`] and
+    /// [`Call::directory`]), ordered, each once.
     pub fids: Vec<Fid>,
     /// Lost requests, also those without a fid.
     pub requests: u64,
-    /// The session is over, and with it all that the target knew of it.
+    /// The session is over, and with it all state that the target had for it.
     pub ended: bool,
 }
 
-/// Where a session stands.
+/// The phase of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// Not connected; trying.
+    /// Not connected; retrying.
     Connecting,
     /// Connected to a restarted target: replaying, reclaiming.
     Recovering,
     /// Calls are served.
     Up,
-    /// The target stopped (failed flush, lost commits); trying now and then.
+    /// The target stopped (failed flush, lost commits); retries with long pauses.
     Stopped,
     /// Refused for good; calls fail.
     Refused,
-    /// Closed by us; calls fail.
+    /// Closed by the client; calls fail.
     Closed,
 }
 
@@ -123,22 +123,22 @@ pub struct SessionStats {
     pub replays: u64,
     /// Pings sent.
     pub pings: u64,
-    /// Times the target ended the session.
+    /// Evictions by the target.
     pub evictions: u64,
-    /// Replied, uncommitted requests kept now.
+    /// Replied, uncommitted requests pinned now.
     pub replay_entries: u64,
     /// Requests in flight now.
     pub in_flight: u64,
 }
 
-/// One client's session with one target. Clones share it. It ends with [`ClientSession::close`], or when the last clone is
-/// dropped (then without a goodbye).
+/// One client's session with one target. Clones share it. It ends with [`ClientSession::close`], or when the last clone
+/// is dropped (then without a goodbye).
 #[derive(Clone)]
 pub struct ClientSession {
     handle: Rc<Handle>,
 }
 
-/// Ends the background tasks when the last clone goes.
+/// Ends the background tasks when the last clone is dropped.
 struct Handle {
     inner: Rc<Inner>,
 }
@@ -150,7 +150,7 @@ impl Drop for Handle {
 }
 
 impl ClientSession {
-    /// Begins: connects, reconnects, replays, reclaims and resends in the background.
+    /// Starts a session, which connects, reconnects, replays, reclaims and resends in the background.
     pub fn start(env: &Env, options: SessionOptions) -> Self {
         let inner = Inner::new(env, options);
         inner.register();
@@ -168,22 +168,22 @@ impl ClientSession {
         self.inner().ready().await
     }
 
-    /// Sends a request and waits for its reply, however often the connection or the target breaks meanwhile.
+    /// Sends a request and waits for its reply, however often the connection or the target fails meanwhile.
     ///
-    /// Dropping the future gives up waiting; a request that was sent is still executed once, kept and replayed.
+    /// Dropping the future gives up waiting. A request that was sent is still executed once, pinned and replayed.
     pub async fn call<O: Operation>(&self, request: &O, call: Call) -> Result<Called<O::Reply>, RpcError> {
         call::call(self.inner(), request, call, None).await
     }
 
-    /// Sets a slot aside for a change that is certain to come, and room to keep its `bytes` of body for replay; `None`: there is
-    /// none to spare.
+    /// Reserves a slot for a change that is certain to come, and space to pin its `bytes` of body for replay. `None`:
+    /// there is none to spare.
     pub fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let slot = self.inner().slots.reserve()?;
         let pin = self.inner().pins.try_acquire(bytes as u64 + crate::limits::PIN_OVERHEAD_BYTES)?;
         Some(Reservation(slot, pin))
     }
 
-    /// The same, as soon as there is one. Errors: as of [`ClientSession::call`].
+    /// The same, as soon as possible. Errors: as [`ClientSession::call`].
     pub async fn reserve_in_turn(&self, bytes: usize) -> Result<Reservation, RpcError> {
         let pin = self.inner().pins.acquire(bytes as u64 + crate::limits::PIN_OVERHEAD_BYTES).await;
         Ok(Reservation(self.inner().slots.acquire().await?, pin))
@@ -199,20 +199,20 @@ impl ClientSession {
         call::call(self.inner(), request, call, Some((reservation.0, reservation.1))).await
     }
 
-    /// Sends what waits for another request to go with ([`Call::patient`]).
+    /// Sends the requests that wait for another one to go with ([`Call::patient`]).
     pub fn hurry(&self) {
         if let Some(link) = &self.inner().state.borrow().link {
             link.send_waiting();
         }
     }
 
-    /// Asks outside of the slots, so that the question does not wait behind calls that may wait for its answer. Never sent
-    /// again: fails with `Unreachable` while there is no connection, and when it breaks.
+    /// Sends a request outside of the slots, so that it does not wait behind calls that may depend on its reply. It is
+    /// never resent: fails with `Unreachable` while there is no connection, and when the connection breaks.
     pub async fn ask<O: Operation>(&self, request: &O) -> Result<O::Reply, RpcError> {
         self.inner().ask(request).await
     }
 
-    /// Waits until the change of this session that was replied with `transno` is committed; asks for a commit.
+    /// Waits until the change of this session that was replied to with `transno` is committed; asks for a commit.
     /// Errors: `Evicted` if it was lost, `Closed`.
     pub async fn committed(&self, transno: Transno) -> Result<(), RpcError> {
         self.inner().committed(transno).await
@@ -228,7 +228,7 @@ impl ClientSession {
         self.inner().state.borrow().last_committed
     }
 
-    /// The target understands what the feature bit `bit` stands for, as far as the last connect told.
+    /// Whether the target understands the feature bit `bit`, according to its last Connect reply.
     pub fn has_feature(&self, bit: u64) -> bool {
         self.inner().state.borrow().features & bit != 0
     }
@@ -238,17 +238,17 @@ impl ClientSession {
         self.inner().state.borrow().incarnation
     }
 
-    /// Which target it is.
+    /// The target of the session.
     pub fn target(&self) -> TargetId {
         self.inner().options.target
     }
 
-    /// Bytes kept for replay.
+    /// Bytes pinned for replay.
     pub fn pinned_bytes(&self) -> u64 {
         self.inner().state.borrow().replay.pinned_bytes()
     }
 
-    /// Where it stands.
+    /// The phase of the session.
     pub fn state(&self) -> SessionState {
         self.inner().state.borrow().phase
     }
@@ -264,42 +264,45 @@ impl ClientSession {
         }
     }
 
-    /// MDT: tells what to bring back after a restart of the target. Called during recovery, after the replays.
+    /// MDT: sets the hook that returns what to reclaim after a restart of the target. Called during recovery, after the
+    /// replays.
     pub fn set_reclaim(&self, held: impl Fn() -> Reclaim + 'static) {
         *self.inner().reclaim.borrow_mut() = Some(Rc::new(held));
     }
 
-    /// Called before each greeting: what is counted on of the room that the target granted. No more is to be used until it
-    /// was granted anew.
+    /// Called before each Connect: returns how much of the space granted by the target the client relies on. The client
+    /// must use no more than that until it is granted anew.
     pub fn set_granted(&self, bytes: impl Fn() -> u64 + 'static) {
         *self.inner().granted.borrow_mut() = Some(Rc::new(bytes));
     }
 
-    /// Called when the target turns out to have restarted, before it hears anything of this session.
+    /// Called when the target turns out to have restarted, before it receives anything from this session.
     pub fn set_restarted(&self, hook: impl Fn() + 'static) {
         *self.inner().restarted.borrow_mut() = Some(Rc::new(hook));
     }
 
-    /// Called once at each eviction, before the affected calls fail: fail the next call on these files with EIO, and, if the
-    /// session has ended, forget all handles the target knew. Also for each replay that failed.
+    /// Called once at each eviction, before the affected calls fail. The hook fails the next call on these files with
+    /// EIO and, if the session has ended, forgets all handles that the target knew. Also called for each replay that
+    /// failed.
     pub fn set_lost(&self, hook: impl Fn(Lost) + 'static) {
         *self.inner().lost.borrow_mut() = Some(Rc::new(hook));
     }
 
-    /// From the next session on we are `client`; what the last one held stays with it. To be called by the hook of
-    /// [`ClientSession::set_lost`], when the session has ended: what was not sent yet goes on in the new one.
+    /// Makes the next session that of the client instance `client`; what the last session held stays with the last
+    /// instance. Called by the hook of [`ClientSession::set_lost`] when the session has ended: requests that were not
+    /// sent yet go on in the new session.
     pub fn become_client(&self, client: ClientId) {
         self.inner().become_client(client);
     }
 
-    /// Waits, however long it takes, until nothing is in flight and everything replied is committed or was reported as lost; then
-    /// ends the session. Later calls fail with `Evicted` and `why`.
+    /// Waits, without a time limit, until nothing is in flight and every replied change is committed or was reported as
+    /// lost. Then ends the session. Later calls fail with `Evicted` and `why`.
     pub async fn retire(&self, why: &str) {
         let inner = self.inner();
         inner.drained().await;
         while !inner.never_connected() {
             let _ = inner.env.timeout(limits::CLOSE_TIMEOUT, inner.say_goodbye()).await;
-            // A call that waited for its turn may have been made meanwhile.
+            // A call that waited for its turn may have been sent meanwhile.
             if inner.is_drained() {
                 break;
             }
@@ -308,8 +311,9 @@ impl ClientSession {
         inner.shut(SessionState::Closed, &RpcError::Evicted(why.to_owned()));
     }
 
-    /// Waits until everything replied is committed, then ends the session at the target. Later calls fail with `Closed`.
-    /// If the target is away for longer than `limits::CLOSE_TIMEOUT`, closes without its goodbye.
+    /// Waits until everything replied is committed, then ends the session at the target. Later calls fail with
+    /// `Closed`. If that takes longer than `limits::CLOSE_TIMEOUT`, for example because the target is down, closes
+    /// without ending the session there.
     pub async fn close(&self) {
         let inner = self.inner();
         let _ = inner.env.timeout(limits::CLOSE_TIMEOUT, inner.say_goodbye()).await;

@@ -1,4 +1,4 @@
-//! Pings: news of last_committed where nothing else brings it, a sign of life, and proof that the connection is alive.
+//! Pings: they bring last_committed where no other reply does, keep the session alive, and detect a dead connection.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use forebay_proto::message::Ping;
 use super::inner::{Control, Inner};
 use crate::limits;
 
-/// Looks at the clocks of a session until it is over.
+/// Checks the timers of a session until it is over.
 pub(super) async fn run(inner: Rc<Inner>) {
     while !inner.over.is_raised() {
         let idle = inner.slots.in_use() == 0 && {

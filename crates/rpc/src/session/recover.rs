@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{RpcError, limits};
 
-/// Where the recovery of a session stands.
+/// Progress of a session's recovery.
 #[derive(Default)]
 pub(super) struct Recovery {
     /// Highest transno sent as a replay over this connection.
@@ -28,14 +28,14 @@ pub(super) struct Recovery {
 }
 
 impl Inner {
-    /// The target is recovering: begins, or begins again on a new connection.
+    /// The target is recovering: begins, or begins anew on a new connection.
     pub fn begin_recovery(&self) {
         self.state.borrow_mut().recovery = Recovery::default();
         self.set_phase(SessionState::Recovering);
         self.replay_next();
     }
 
-    /// Fills the window of replays; when all are replied says so.
+    /// Fills the window of replays; once all are replied to, sends ReplayDone.
     fn replay_next(&self) {
         while self.send_replay() {}
         let done = {
@@ -68,7 +68,7 @@ impl Inner {
         state.send(&self.env, header, body, bulk)
     }
 
-    /// A replay was executed, or could not be.
+    /// A replay was executed, or failed.
     pub fn replay_replied(&self, transno: Transno, error: Option<ErrorReply>) {
         let failed = {
             let mut state = self.state.borrow_mut();
@@ -94,7 +94,7 @@ impl Inner {
         }
     }
 
-    /// All replays of all clients are done: brings back handles, a request after another, then says so.
+    /// All replays of all clients are done: reclaims handles, one request after another, then sends ReclaimDone.
     pub fn reclaim_next(&self) {
         if !self.state.borrow().recovery.reclaiming {
             let reclaims = self.what_to_reclaim();
@@ -108,7 +108,7 @@ impl Inner {
         }
     }
 
-    /// Handles, then locks, in requests that fit in a frame.
+    /// Handles, then locks, then directories, in requests that fit in a frame.
     fn what_to_reclaim(&self) -> VecDeque<Reclaim> {
         let hook = self.reclaim.borrow().clone();
         let Some(hook) = hook.filter(|_| self.options.target.kind == TargetKind::Mdt) else { return VecDeque::new() };
@@ -117,13 +117,13 @@ impl Inner {
         let handles = handles.map(|handles| Reclaim { handles: handles.to_vec(), ..Reclaim::default() });
         let locks = held.locks.chunks(limits::RECLAIM_LOCKS);
         let locks = locks.map(|locks| Reclaim { locks: locks.to_vec(), ..Reclaim::default() });
-        // As many as there are slots, at most.
+        // At most as many as there are slots.
         let directories = (!held.directories.is_empty()).then_some(held.directories);
         let directories = directories.into_iter().map(|directories| Reclaim { directories, ..Reclaim::default() });
         handles.chain(locks).chain(directories).collect()
     }
 
-    /// Calls are served: those without a reply first, in the order in which they were made.
+    /// Calls are served: first those without a reply, in the order in which they were made.
     pub fn go_up(&self) {
         self.set_phase(SessionState::Up);
         self.state.borrow_mut().complaint.clear();

@@ -1,8 +1,8 @@
-//! The replay list: modifying requests that were replied and are not committed yet, with their bulk.
+//! The replay list: modifying requests that were replied to and are not committed yet, with their bulk.
 //!
-//! Invariant: an entry is released by comparison with last_committed only in the incarnation that executed it last; after
-//! a restart that is, only once it was replayed. (At the reconnect itself the target names what it recovered: that is a
-//! prefix of the old history, and releases too.)
+//! Invariant: comparison with last_committed releases an entry only in the incarnation that executed it last; so, after
+//! a restart, only once it was replayed. (At the reconnect itself the target names what it recovered. That is a prefix
+//! of the old history, and releases entries too.)
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Decode, Encode, Fid, Incarnation, Transno,
-    message::{AppendObject, AppendReply, FillPlace, FillReply, FrameHeader, Op},
+    message::{AppendObject, AppendReply, CompleteAppend, CompleteReply, FrameHeader, Op},
 };
 
 use crate::pins::Pin;
@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub header: FrameHeader,
     pub body: Bytes,
     pub bulk: Vec<Bytes>,
-    /// Keeps its bytes counted.
+    /// Keeps its bytes counted in the budget.
     pub pin: Option<Pin>,
     /// See `Call::fid` and `Call::directory`.
     pub fids: [Option<Fid>; 2],
@@ -30,13 +30,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What is to be replayed of a request that was replied with `reply`. An append has its place once: what lay before it may be
-    /// missing when the file is made again, so its replay names the place, and does not ask for one; and those before it that
-    /// others may not have heard of.
+    /// The entry to replay for a request that was replied to with `reply`. The replay of an append names the offset
+    /// that the append got, as earlier bytes may be missing when it is replayed. It also lists the earlier appends
+    /// whose clients may not have their replies.
     pub fn of(op: Op, entry: Self, reply: &[u8]) -> Self {
         let body = match op {
             Op::Append => placed(&entry.body, reply),
-            Op::FillPlace => filled(&entry.body, reply),
+            Op::CompleteAppend => filled(&entry.body, reply),
             _ => None,
         };
         match body {
@@ -53,8 +53,8 @@ fn placed(body: &[u8], reply: &[u8]) -> Option<Bytes> {
 }
 
 fn filled(body: &[u8], reply: &[u8]) -> Option<Bytes> {
-    let (request, reply) = (FillPlace::from_bytes(body).ok()?, FillReply::from_bytes(reply).ok()?);
-    Some(FillPlace { before: reply.before, ..request }.to_bytes().into())
+    let (request, reply) = (CompleteAppend::from_bytes(body).ok()?, CompleteReply::from_bytes(reply).ok()?);
+    Some(CompleteAppend { before: reply.before, ..request }.to_bytes().into())
 }
 
 /// Replied, uncommitted requests in the order of their transnos.
@@ -78,18 +78,18 @@ impl ReplayList {
         Some(entry)
     }
 
-    /// Takes out what `incarnation` executed up to `last_committed`.
+    /// Removes the entries that `incarnation` executed up to `last_committed`.
     pub fn take_committed(&mut self, last_committed: Transno, incarnation: Incarnation) -> Vec<(Transno, Entry)> {
         let any = planted(Bug::ReplayListMixesIncarnations);
         self.take_while(|transno, entry| transno <= last_committed && (any || entry.incarnation == incarnation))
     }
 
-    /// At a reconnect: takes out what the target recovered.
+    /// At a reconnect: removes the entries that the target has recovered.
     pub fn take_recovered(&mut self, recovered: Transno) -> Vec<(Transno, Entry)> {
         self.take_while(|transno, _| transno <= recovered)
     }
 
-    /// Takes out everything: the session was ended.
+    /// Removes all entries: the session was ended.
     pub fn take_all(&mut self) -> Vec<(Transno, Entry)> {
         self.take_while(|_, _| true)
     }
@@ -114,7 +114,7 @@ impl ReplayList {
             .map(|(transno, entry)| (*transno, entry))
     }
 
-    /// The target of `incarnation` has executed it again. False if it is not in the list.
+    /// The target of `incarnation` has executed the request again. False if it is not in the list.
     pub fn replayed(&mut self, transno: Transno, incarnation: Incarnation) -> bool {
         self.entries.get_mut(&transno).map(|entry| entry.incarnation = incarnation).is_some()
     }

@@ -1,4 +1,4 @@
-//! Frames that come in: replies to slots, to replays, to control requests.
+//! Received frames: replies to slots, to replays, to control requests.
 
 use bytes::Bytes;
 use forebay_env::{Bug, planted};
@@ -15,14 +15,14 @@ use super::{
 };
 use crate::{RpcError, frame::Received, limits};
 
-/// Whether to go on with the connection.
+/// What to do with the connection after a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Read the next frame.
     GoOn,
-    /// Connect anew, at once.
+    /// Reconnect at once.
     Reconnect,
-    /// Connect anew, after a while: the target says that it cannot serve.
+    /// Reconnect after a while: the target reports that it cannot serve.
     Stopped,
 }
 
@@ -73,7 +73,7 @@ impl Inner {
                 Verdict::GoOn
             }
         };
-        // After the reply was put into the replay list: it may be committed already.
+        // After the reply was added to the replay list: it may be committed already.
         self.note_committed(last_committed);
         // A waiter's change may have been applied after the commit that the last ping asked for.
         if self.pins.is_short() || !self.state.borrow().commit_waiters.is_empty() {
@@ -87,7 +87,7 @@ impl Inner {
         if error.as_ref().is_some_and(|e| e.errno == Errno::RECOVERING) {
             return self.send_again_later(slot, sequence);
         }
-        // A reply to a resent request whose first reply came after all: nobody waits.
+        // A second reply to a resent request whose first reply arrived after all: no call waits.
         let Some(pending) = self.slots.take(slot, sequence) else { return };
         let transno = received.header.transno;
         self.state.borrow_mut().stats.replies += 1;
@@ -129,7 +129,7 @@ impl Inner {
         }
         if let Some(error) = error {
             self.log(&format!("{control:?} was refused: {error}; connecting anew"));
-            // What it holds is not there any more, and will not be the next time either.
+            // The state that the client reclaims is not there any more, and a retry would not find it either.
             if matches!(control, Some(Control::Reclaim)) && error.errno == Errno::ESTALE {
                 self.evicted(&error.message);
             }
@@ -145,7 +145,7 @@ impl Inner {
         Verdict::GoOn
     }
 
-    /// The target ended the session: what was not committed is lost. The next Connect begins a new one.
+    /// The target ended the session: uncommitted changes are lost. The next Connect begins a new session.
     pub fn evicted(&self, reason: &str) {
         self.log(&format!("the target ended this session: {reason}"));
         self.state.borrow_mut().session = SessionId(0);
@@ -167,7 +167,7 @@ impl Inner {
             }
             entries
         };
-        // The new session cannot tell the fate of these. Plain reads are just asked again.
+        // The new session cannot tell whether these were executed. Plain reads are sent again.
         let failing = self.take_all(|p| p.sent && (p.op.class() == Class::Modify || p.op == Op::Sync));
         let unsent = self.take_all(|p| p.is_bound);
         let of_each = entries.iter().map(|(_, entry)| entry.fids).chain(failing.iter().map(|pending| pending.fids));
@@ -186,7 +186,7 @@ impl Inner {
         found.into_iter().filter_map(|(slot, sequence)| self.slots.take(slot, sequence)).collect()
     }
 
-    /// Logs a trouble once, until another one comes.
+    /// Logs a problem once, until another one occurs.
     pub fn complain(&self, words: &str) {
         let mut state = self.state.borrow_mut();
         if state.complaint != words {

@@ -1,8 +1,8 @@
 //! Slots: the requests of a session in flight.
 //!
-//! Invariant: a slot is used again only after the reply to its request came, or the request was never sent; so the target
-//! needs to keep one reply per slot.
-//! Invariant: who waits for a slot gets one first come, first served.
+//! Invariant: a slot is reused only after the reply to its request arrived, or if the request was never sent. So the
+//! target needs to keep one reply per slot.
+//! Invariant: calls that wait for a slot get one in their order: first come, first served.
 
 use std::{
     cell::RefCell,
@@ -19,27 +19,27 @@ use forebay_proto::{
 
 use crate::{RpcError, frame::Received, limits, pins::Pin};
 
-/// What a waiting call gets.
+/// The result that a waiting call receives.
 pub(super) type Outcome = Result<Received, RpcError>;
 
 /// A request in a slot, until its reply comes.
 pub(super) struct Pending {
-    /// As it is sent; session and incarnation are filled in at each sending.
+    /// As it is sent; session and incarnation are filled in at each send.
     pub header: FrameHeader,
     pub op: Op,
     pub body: Bytes,
     pub bulk: Vec<Bytes>,
-    /// Bytes held for replay; only modifying requests.
+    /// Pinned bytes, for replay; only modifying requests.
     pub pin: Option<Pin>,
     /// See `Call::fid` and `Call::directory`.
     pub fids: [Option<Fid>; 2],
-    /// Whoever waits; gone if the call was dropped.
+    /// The waiting call; its receiver is gone if the call was dropped.
     pub waiter: oneshot::Sender<Outcome>,
-    /// It ends with the session ([`super::Call::evictions`]).
+    /// It fails when the session ends ([`super::Call::evictions`]).
     pub is_bound: bool,
     /// It may have reached the target.
     pub sent: bool,
-    /// Place in the order of calls.
+    /// Its position in the order of calls.
     pub order: u64,
 }
 
@@ -52,7 +52,7 @@ struct Slot {
 #[derive(Default)]
 struct State {
     slots: Vec<Slot>,
-    /// The one freed last is used first: fewer reply rows change at the target.
+    /// The slot freed last is used first: fewer reply rows change at the target.
     free: Vec<u16>,
     in_use: usize,
     credits: usize,
@@ -68,7 +68,7 @@ pub(super) struct Slots {
     state: RefCell<State>,
 }
 
-/// The right to use one slot once; dropped unused, it goes to the next who waits.
+/// The right to use one slot once. When dropped unused, the slot goes to the next waiter.
 pub(super) struct Lease {
     slots: Weak<Slots>,
     slot: u16,
@@ -90,7 +90,7 @@ impl Slots {
         self.grant();
     }
 
-    /// The target allows this many in flight.
+    /// The target allows this many requests in flight.
     pub fn set_credits(self: &Rc<Self>, credits: u16) {
         {
             let mut state = self.state.borrow_mut();
@@ -103,7 +103,7 @@ impl Slots {
         self.grant();
     }
 
-    /// From now on every call fails with `error`; those under way too.
+    /// From now on every call fails with `error`, calls in flight too.
     pub fn refuse(&self, error: &RpcError) {
         let pending: Vec<Pending> = {
             let mut state = self.state.borrow_mut();
@@ -116,7 +116,7 @@ impl Slots {
         }
     }
 
-    /// A free slot, waiting for one if need be.
+    /// A free slot; waits for one if need be.
     pub async fn acquire(self: &Rc<Self>) -> Result<Lease, RpcError> {
         let waiting = {
             let mut state = self.state.borrow_mut();
@@ -138,7 +138,7 @@ impl Slots {
         }
     }
 
-    /// A free slot if nobody waits for one, and some are left for others.
+    /// A free slot, unless a call waits for one or too few would be left for others.
     pub fn reserve(self: &Rc<Self>) -> Option<Lease> {
         let mut state = self.state.borrow_mut();
         let has_some = state.in_use + limits::UNRESERVED_SLOTS < state.credits;
@@ -149,7 +149,7 @@ impl Slots {
         Some(Lease { slots: Rc::downgrade(self), slot, used: false })
     }
 
-    /// Puts a request into its slot; the header gets slot and sequence.
+    /// Puts a request into its slot; sets slot and sequence in its header.
     pub fn fill(&self, mut lease: Lease, mut pending: Pending) -> (u16, u64) {
         let mut state = self.state.borrow_mut();
         lease.used = true;
@@ -196,7 +196,7 @@ impl Slots {
         all.into_iter().map(|(_, slot, sequence)| (slot, sequence)).collect()
     }
 
-    /// Requests in slots.
+    /// Number of slots in use.
     pub fn in_use(&self) -> usize {
         self.state.borrow().in_use
     }
@@ -206,7 +206,7 @@ impl Slots {
         self.grant();
     }
 
-    /// Hands free slots to those who wait.
+    /// Gives free slots to the waiting calls.
     fn grant(self: &Rc<Self>) {
         loop {
             let (grant, slot) = {

@@ -1,4 +1,5 @@
-//! One worker: what its player draws, through the client library, noted with the times of call and answer.
+//! One worker: it runs what its player draws through the client library, and records each operation with its call and
+//! return times.
 
 use std::{cell::RefCell, collections::BTreeMap, fmt, rc::Rc, time::Duration};
 
@@ -13,22 +14,22 @@ use forebay_proto::{Errno, Fid};
 use super::{kernel::Kernel, stage::Stage};
 use crate::workload::caller;
 
-/// Bytes read at once of a file that is read whole: those of one target are one request.
+/// Bytes that one read of a whole file requests. On a file with one target this is one request.
 const WHOLE_BYTES: usize = 128 << 10;
-/// The same of one on several targets.
+/// The same on a file with several targets.
 const STRIPED_BYTES: usize = 1 << 20;
-/// Where the numbers lie that are counted under flock; those of ranges lie at eight times their number.
+/// Offset of the counter under flock. The counter of a range is at eight times the range's number.
 const FLOCK_COUNTER: u64 = 4096;
 
-/// What is noted by everybody; outlives clients.
+/// The events of all workers. They outlive clients.
 pub type Notes = Rc<RefCell<Vec<Event>>>;
 
 /// Why a worker stops.
 #[derive(Debug)]
 pub enum Stop {
-    /// A call failed in a way no answer is for.
+    /// A call failed with an error that is not an answer.
     Failed(ClientError),
-    /// What it saw can never be.
+    /// A read or size is impossible in any history.
     Wrong(String),
 }
 
@@ -47,16 +48,16 @@ impl From<ClientError> for Stop {
     }
 }
 
-/// A worker's hands.
+/// Runs a worker's operations.
 pub struct Actor {
     pub env: Env,
     pub client: Client,
-    /// Above the client, shared by its workers; `None` for who asks the client itself.
+    /// The model of the kernel above the client, shared by its workers. `None`: the worker uses the library.
     pub kernel: Option<Rc<Kernel>>,
     pub notes: Notes,
     pub stage: Rc<Stage>,
     pub worker: u32,
-    /// The client keeps writes back: what it was told is done is lost with it, until it lets go of the lock.
+    /// The client buffers writes: an acknowledged one dies with the client unless it has released the lock.
     pub keeps_back: bool,
     /// Files kept open, by object.
     pub open: BTreeMap<u32, OpenFile>,
@@ -103,7 +104,7 @@ impl Actor {
         }
     }
 
-    /// Writes to a file, and keeps it open.
+    /// Writes to a file and keeps it open.
     pub async fn run_kept_open(&mut self, object: u32, ask: Ask) -> Result<(), Stop> {
         let (fid, kind) = (self.stage.fids[object as usize], self.stage.kinds[object as usize]);
         let Ask::Bytes(ask, _) = ask else { unreachable!("it is about bytes") };
@@ -114,7 +115,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Closes what is open.
+    /// Closes all open files.
     pub async fn finish(&mut self) -> Result<(), Stop> {
         for (_, file) in std::mem::take(&mut self.open) {
             self.client.close(file).await?;
@@ -197,14 +198,15 @@ impl Actor {
 
     async fn make(&self, dir: Fid, name: &[u8]) -> ClientResult<Fid> {
         let mode = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
-        if let Some((attr, _closed_when_dropped)) = self.client.create_ahead(&caller(), dir, name, 0o644, mode) {
+        if let Some((attr, _closed_when_dropped)) = self.client.create_delayed(&caller(), dir, name, 0o644, mode) {
             return Ok(attr.fid);
         }
         let made = self.client.create(&caller(), dir, name, 0o644, mode, LayoutSpec::inherit()).await;
         made.map(|(attr, _closed_when_dropped)| attr.fid)
     }
 
-    /// As the kernel does it: what it believes of the names first, then the request, then what it makes of the answer.
+    /// Changes or looks up a name like the kernel: first what it has cached, then the request, then the reply updates
+    /// its cache.
     async fn name_of_kernel(&self, kernel: &Kernel, dir: Fid, ask: &names::Ask) -> ClientResult<names::Answer> {
         use names::{Answer, Ask};
         if let Ask::Look(name) = ask {
@@ -245,7 +247,7 @@ impl Actor {
         answer
     }
 
-    /// How many names the file of a name has.
+    /// Looks up a name, then reads the link count of its file.
     async fn links(&self, object: u32, dir: Fid, name: u32) -> Result<(), Stop> {
         let mut ask = names::Ask::Look(name);
         loop {
@@ -253,7 +255,7 @@ impl Actor {
             let answer = self.name(dir, &ask).await?;
             self.end(note, Ask::Name(ask.clone(), Some(answer.clone())));
             match answer {
-                // A kernel shows no file that is known by its number alone.
+                // Through a kernel no program can address a file by its inode number.
                 names::Answer::File(number) if self.kernel.is_none() => ask = names::Ask::Links(number),
                 _ => return Ok(()),
             }
@@ -283,7 +285,7 @@ impl Actor {
                 let length = data.len();
                 let written = client.write(file, u64::from(at) * bytes as u64, data).await?;
                 if written < length {
-                    // A part of it failed; the servers have room, so the client has lost one.
+                    // Part of the write failed. The servers have enough space, so the client has lost a server.
                     let words = format!("{written} of {length} bytes were written");
                     return Err(Stop::Failed(ClientError::new(Errno::EIO, words)));
                 }
@@ -331,7 +333,7 @@ impl Actor {
         })
     }
 
-    /// Takes a lock, holds it, counts if it is held alone, lets go.
+    /// Takes a lock and holds it. If the lock has a counter, increments that. Then releases the lock.
     async fn lock(&self, object: u32, file: &OpenFile, ask: lock::Ask) -> Result<(), Stop> {
         let note = self.begin(object, Ask::Lock(ask.clone(), None));
         let spec = self.spec(&ask);
@@ -356,7 +358,7 @@ impl Actor {
             let asked = self.now();
             self.client.write(file, place, next.to_le_bytes().to_vec()).await?;
             counted = Some(next);
-            // Accepted, so the client was not fenced: it still had the lock when it asked.
+            // The write was accepted, so the client was not fenced: it still had the lock when it sent the write.
             so_far(asked, counted.filter(|_| !self.keeps_back));
         }
         let until = self.now();
@@ -374,7 +376,7 @@ impl Actor {
         LockSpec { kind, owner: u64::from(self.worker) + 1, mode, start, end, pid: self.worker + 1, handle: 0 }
     }
 
-    /// Looks at everything; takes every lock, which must come free.
+    /// Reads everything, and takes every lock: each must become free.
     pub async fn audit(&mut self, player: &RefCell<Player>) -> Result<(), Stop> {
         for (object, kind) in self.stage.kinds.clone().into_iter().enumerate() {
             for ask in Ask::all(kind) {

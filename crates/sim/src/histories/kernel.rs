@@ -1,8 +1,9 @@
-//! What the kernel above a mount makes of what it is told: it believes a name for as long as it may, until the mount has it
-//! forget all names, and learns of its own changes by their answers, which take a while to reach it.
+//! A model of the kernel's name cache above a mount. The kernel trusts a cached name until it expires or the mount
+//! invalidates all names. It learns of its own changes from the replies, and a reply takes a while to reach the
+//! program's thread.
 //!
-//! So a client's workers may see what was before its own change when everybody else must not yet see what is after it: that
-//! a lease is recalled even from who made the change shows only here.
+//! So workers of one client may still see the state before its own change, while other clients must not yet see the
+//! state after it. Only this model shows that leases must be recalled even from the client that makes the change.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,29 +18,29 @@ use forebay_proto::{Errno, Fid};
 
 use crate::workload::caller;
 
-/// Longest time between an answer and what the program's thread makes of it, in virtual microseconds.
+/// Longest time from a reply to its effect on the cache, in virtual microseconds.
 const ANSWER_US: u64 = 3_000;
 
-/// One mount's.
+/// The name cache of one mount.
 pub struct Kernel {
     env: Env,
     client: Client,
     names: RefCell<BTreeMap<(Fid, Vec<u8>), Believed>>,
-    /// Counts up whenever all names are forgotten: what was asked before does not count afterwards.
+    /// Raised whenever all names are invalidated: replies to earlier requests do not count afterwards.
     epoch: Cell<u64>,
-    /// Of a directory: who changes its names has it alone, who is told of them shares it.
+    /// A lock per directory: a change of names holds it exclusively, a lookup holds it shared.
     locks: RefCell<BTreeMap<Fid, Rc<RwLock<()>>>>,
 }
 
 #[derive(Clone, Copy)]
 struct Believed {
-    /// The number of the file it leads to.
+    /// The inode number of the file that the name refers to.
     file: Option<u64>,
     until: Time,
     epoch: u64,
 }
 
-/// When something was asked.
+/// The epoch when a request was sent.
 #[derive(Clone, Copy)]
 pub struct Asked(u64);
 
@@ -59,17 +60,17 @@ impl Kernel {
         kernel
     }
 
-    /// The directory's lock.
+    /// The lock of a directory.
     pub fn lock_of(&self, dir: Fid) -> Rc<RwLock<()>> {
         self.locks.borrow_mut().entry(dir).or_default().clone()
     }
 
-    /// Before a request is sent.
+    /// Call this before sending a request.
     pub fn asks(&self) -> Asked {
         Asked(self.epoch.get())
     }
 
-    /// The file a name leads to, as the kernel believes, or as it is told now.
+    /// The file of a name: from the cache, or from a new lookup.
     pub async fn look(&self, dir: Fid, name: &[u8]) -> ClientResult<Option<u64>> {
         if let Some(file) = self.believes(dir, name) {
             return Ok(file);
@@ -79,7 +80,7 @@ impl Kernel {
         self.look_locked(dir, name).await
     }
 
-    /// The same for who has the directory's lock.
+    /// The same for a caller that holds the directory's lock.
     pub async fn look_locked(&self, dir: Fid, name: &[u8]) -> ClientResult<Option<u64>> {
         if let Some(file) = self.believes(dir, name) {
             return Ok(file);
@@ -94,7 +95,7 @@ impl Kernel {
         Ok(found.map(|fid| fid.low))
     }
 
-    /// An answer says where `name` leads.
+    /// Enters a reply: `name` refers to `found`.
     pub async fn told(&self, Asked(epoch): Asked, dir: Fid, name: &[u8], found: Option<Fid>) {
         let until = self.env.now() + self.client.name_for(dir, name, found);
         self.think().await;
@@ -102,7 +103,7 @@ impl Kernel {
         self.names.borrow_mut().insert((dir, name.to_vec()), believed);
     }
 
-    /// An answer says that these were changed.
+    /// Enters a reply to a change: drops the cached entries of these names.
     pub async fn changed(&self, dir: Fid, names: &[&[u8]]) {
         self.think().await;
         let mut believed = self.names.borrow_mut();

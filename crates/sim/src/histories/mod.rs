@@ -1,9 +1,9 @@
-//! Histories: workers of several clients on the same names, bytes and locks, while servers and clients die; every answer must
-//! be explained (crate `history`).
+//! Histories: the workers of several clients use the same names, bytes and locks while servers and clients die. Some
+//! order must explain every answer (crate `history`).
 //!
-//! Invariant: nothing that was acknowledged may be lost here, so a client and a server never die together: before the next
-//! fault, what a lost client left is committed (`Run::settle`). `disaster` has the other cases.
-//! Invariant: only a client that was cut off for long may meet an error; then it is replaced.
+//! Invariant: nothing that was acknowledged may be lost here, so a client and a server never die together. What a lost
+//! client left is committed before the next fault (`Run::settle`). `disaster` covers the other cases.
+//! Invariant: only a client that was cut off for long may get an error; then it is replaced.
 
 mod actor;
 mod kernel;
@@ -36,23 +36,23 @@ use kernel::Kernel;
 use stage::Stage;
 use trouble::Trouble;
 
-/// How a run is made.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct HistoryOptions {
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
-    /// Workers of each.
+    /// Workers per client.
     pub workers: usize,
-    /// Rounds, each on fresh names and files.
+    /// Number of rounds, each on new names and files.
     pub rounds: u64,
-    /// Operations of each worker in a round.
+    /// Operations per worker and round.
     pub operations: u64,
     /// Print the trace.
     pub trace: bool,
 }
 
 impl HistoryOptions {
-    /// As many operations in all as any other seed's, of two to eight clients.
+    /// The parameters for a seed: two to eight clients, and the same total of operations for every seed.
     pub fn of_seed(seed: u64) -> Self {
         let (clients, workers) = CREWS[(seed % CREWS.len() as u64) as usize];
         let operations = OPERATIONS.div_ceil((clients * workers) as u64);
@@ -60,16 +60,16 @@ impl HistoryOptions {
     }
 }
 
-/// What a run did.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryReport {
     /// The seed.
     pub seed: u64,
-    /// What was judged.
+    /// What the histories contained.
     pub summary: Summary,
-    /// Shares that clients were granted of files that they write together.
+    /// Byte-range write leases granted to clients that write the same file.
     pub shares: u64,
-    /// Faults by kind.
+    /// Number of faults by kind.
     pub faults: BTreeMap<Trouble, u64>,
     /// Hash of the trace: equal for equal seeds.
     pub trace_hash: u64,
@@ -77,9 +77,9 @@ pub struct HistoryReport {
     pub virtual_time: Duration,
 }
 
-/// Clients, and workers of each.
+/// Numbers of clients, with workers per client.
 const CREWS: [(usize, usize); 8] = [(3, 2), (2, 3), (4, 2), (3, 2), (8, 1), (5, 1), (6, 1), (7, 1)];
-/// Of all workers in a round.
+/// Operations of all workers together in a round.
 const OPERATIONS: u64 = 336;
 /// A round must complete this long (virtual) after the last fault.
 const HEALED_TIME: Duration = Duration::from_secs(600);
@@ -87,13 +87,13 @@ const HEALED_TIME: Duration = Duration::from_secs(600);
 const FAULT_GAP_MS: u64 = 400;
 /// Longest pause of a worker between two operations, in virtual microseconds.
 const PAUSE_US: u64 = 120_000;
-/// Longer than a target keeps a session that is silent.
+/// Longer than a target keeps a silent session.
 const EVICTION_TIME: Duration = Duration::from_secs(75);
-/// What a client that is gone had sent has arrived by then, or never will.
+/// By then the last requests of a dead client have arrived, or never will.
 const ARRIVAL_TIME: Duration = Duration::from_secs(1);
-/// Longer than a change of a name that was answered is under way while the MDT serves.
+/// Longer than a delayed directory operation is in flight while the MDT serves.
 const UNDER_WAY: Duration = Duration::from_millis(200);
-/// Faults of a round at most: a round of long waits ends all the same.
+/// Most faults in a round, so that a round with long waits ends too.
 const FAULTS_PER_ROUND: u64 = 12;
 
 /// Runs one seed. Errors: what no order explains, with what repeats it.
@@ -102,30 +102,28 @@ pub fn run_history(seed: u64, options: &HistoryOptions) -> Result<HistoryReport,
     sim.set_trace(options.trace);
     let run = Run::new(&sim, options);
     sim.block_on(run.whole()).map_err(|error| {
-        format!(
-            "seed {seed}: {error}\nrepeat it: cargo test --release -p forebay-sim -- one_history --nocapture, with FOREBAY_SEED={seed}"
-        )
+        format!("seed {seed}: {error}\nrepeat it: cargo run --release -p xtask -- seed {seed} --of histories --trace")
     })
 }
 
-/// A client's machine and its workers.
+/// A client's node and its workers.
 struct Station {
     node: NodeId,
     level: CommitLevel,
     /// Its workers are programs above a kernel, not users of the library.
     has_kernel: bool,
     workers: Vec<Worker>,
-    /// It was cut off for so long that its calls may fail.
+    /// The client was cut off for so long that its calls may fail.
     may_fail: Rc<Cell<bool>>,
-    /// A call failed: it needs a new client.
+    /// A call failed: the client must be replaced.
     broken: Rc<Cell<bool>>,
-    /// Stays mounted when its workers are done: what it was acknowledged must survive.
+    /// Stays mounted when its workers are done, as everything that the client was acknowledged must survive.
     client: Rc<RefCell<Option<Client>>>,
-    /// Since when it was.
+    /// When the client was cut off, if it was.
     cut_off: Cell<Option<Time>>,
 }
 
-/// What of a worker outlives its client.
+/// The part of a worker that outlives its client.
 #[derive(Clone)]
 struct Worker {
     number: u32,
@@ -182,7 +180,7 @@ impl Run {
             slow_down(&cluster);
         }
         cluster.boot_all();
-        // It sees to the stage, to what lost clients leave, and to the audit; nothing happens to it.
+        // The auditor makes the stage, commits what lost clients leave, and audits. No fault hits it.
         let auditor = self.sim.add_node("auditor");
         let client = cluster.mount(auditor, CommitLevel::Data).await.map_err(|error| format!("mount: {error}"))?;
         let mut summary = Summary::default();
@@ -213,7 +211,7 @@ impl Run {
         Actor { env, client, kernel: None, notes, stage, worker, keeps_back: false, open: Default::default() }
     }
 
-    /// One round, with faults, until every worker is done.
+    /// Plays one round with faults, until every worker is done.
     async fn play(&self, cluster: &Cluster, client: &Client, stage: &Rc<Stage>, notes: &Notes) -> Result<(), String> {
         for station in &self.stations {
             for worker in &station.workers {
@@ -239,14 +237,14 @@ impl Run {
             }
         }
         self.check(cluster)?;
-        // Who may have been evicted would meet the error in the next round.
+        // A client that may have been evicted would get the error in the next round.
         for station in self.stations.iter().filter(|station| station.may_fail.get()) {
             self.replace(cluster, client, station, stage, notes).await?;
         }
         Ok(())
     }
 
-    /// Starts a client, and its workers where they left off.
+    /// Starts a client, and its workers where they stopped.
     fn start(&self, cluster: &Cluster, station: &Station, stage: &Rc<Stage>, notes: &Notes) {
         let env = self.sim.env(station.node);
         let options = cluster.mount_options(station.node, station.level);
@@ -333,7 +331,7 @@ impl Run {
         }
     }
 
-    /// Ends a client, if it lives, and begins another.
+    /// Ends a client, if it is alive, and starts another.
     async fn replace(
         &self,
         cluster: &Cluster,
@@ -359,8 +357,8 @@ impl Run {
         Ok(())
     }
 
-    /// A client is about to go: until it is fenced, whatever it had open for writing counts as locked, as after a restart of
-    /// the MDT nobody knows what it held.
+    /// A client is about to go. Until it is fenced, everything it had open for writing counts as locked: after a
+    /// restart the MDT does not know which locks the client held.
     fn lose(&self, stage: &Stage, notes: &Notes) {
         let (worker, begun) = (u32::MAX, self.sim.now().0);
         let locks = stage.kinds.iter().enumerate().filter(|(_, kind)| **kind == Kind::Locks);
@@ -372,14 +370,16 @@ impl Run {
         }
     }
 
-    /// A client goes: what its workers wrote or appended last, it may have kept back. Whatever else is done with a file has it sent first.
+    /// A client goes: it may have buffered the last writes and appends of its workers. Any other operation on a file
+    /// flushes them first.
     fn doubt(&self, station: &Station, notes: &Notes) {
         let numbers: Vec<u32> = station.workers.iter().map(|worker| worker.number).collect();
-        // Who was cut off for long may have lost it before: only the handles that were open then tell.
+        // A client that was cut off for long may have lost writes earlier. Then only operations through the same
+        // worker's open handle prove that writes were flushed.
         let cut_off = station.may_fail.get();
         let mut sent: BTreeMap<(u32, Option<u32>), u64> = BTreeMap::new();
         for event in notes.borrow_mut().iter_mut().rev().filter(|event| numbers.contains(&event.worker)) {
-            // The same without its answer, of what may have been kept back.
+            // The same request without its answer, if the client may have buffered it.
             let kept = match &event.ask {
                 Ask::Bytes(ask @ (file::Ask::Write { .. } | file::Ask::Append { .. }), Some(_)) => {
                     Some(Ask::Bytes(ask.clone(), None))
@@ -407,12 +407,12 @@ impl Run {
         }
     }
 
-    /// The same of names: those of its changes that it answered and that the MDT had not made yet, no others. `cut_off`: since when
-    /// it was; then they may have been lost long ago.
+    /// The same for names: exactly those delayed directory operations that the MDT has not executed yet. `cut_off`:
+    /// when the client was cut off; then operations around that time may be lost too.
     fn doubt_names(&self, station: &Station, stage: &Stage, notes: &Notes, cut_off: Option<Time>) {
         let numbers: Vec<u32> = station.workers.iter().map(|worker| worker.number).collect();
         let mut under_way: BTreeSet<(Fid, Bytes)> =
-            station.client.borrow().iter().flat_map(|client| client.names_under_way()).collect();
+            station.client.borrow().iter().flat_map(|client| client.delayed_entries()).collect();
         for event in notes.borrow_mut().iter_mut().rev().filter(|event| numbers.contains(&event.worker)) {
             let Ask::Name(ask @ (names::Ask::Create(_) | names::Ask::Unlink(_)), Some(answer)) = &event.ask else {
                 continue;
@@ -433,7 +433,7 @@ impl Run {
         }
     }
 
-    /// What clients that are gone were acknowledged, and what they still did, is committed.
+    /// Waits until the last requests of lost clients have arrived, and commits everything that they were acknowledged.
     async fn settle(&self, client: &Client) -> Result<(), String> {
         self.sim.sleep(ARRIVAL_TIME).await;
         client.sync_all().await.map_err(|error| format!("sync: {error}"))
@@ -479,7 +479,8 @@ impl Run {
     }
 }
 
-/// All workers write records of one file, each its own: so that clients share it, whatever happens to them meanwhile.
+/// All workers write interleaved records to one file, so that their clients share it, whatever happens to them
+/// meanwhile.
 async fn write_in_turn(actor: &mut Actor, worker: &Worker, workers: u32) -> Result<(), Stop> {
     let run = worker.player.borrow_mut().run(workers);
     for (object, ask) in run {

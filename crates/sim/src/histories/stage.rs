@@ -1,4 +1,4 @@
-//! What one round is about: fresh names and files, so that histories stay short.
+//! The objects of one round: fresh names and files, so that histories stay short.
 
 use forebay_client::{Client, ClientResult, LayoutSpec, OpenMode};
 use forebay_history::{Kind, STRIPE_BYTES};
@@ -8,9 +8,9 @@ use crate::workload::caller;
 
 /// The objects of a round.
 pub struct Stage {
-    /// What they are.
+    /// The kind of each object.
     pub kinds: Vec<Kind>,
-    /// The directory of the names, or the file.
+    /// By object: the directory that holds the names, or the file.
     pub fids: Vec<Fid>,
 }
 
@@ -37,7 +37,7 @@ async fn make_file(client: &Client, root: Fid, name: &[u8], kind: Kind) -> Clien
         let (stripe_bytes, stripe_index, pool) = (STRIPE_BYTES, u32::MAX, String::new());
         ComponentSpec { end, stripe_count, stripe_bytes, stripe_index, pool }
     };
-    // Striped at once, or when it has grown.
+    // Either striped from the start, or once the file has grown past its first component.
     let layout = match stripes {
         2 if name.last().is_some_and(|last| last % 2 == 1) => {
             let components = vec![part(STRIPE_BYTES.into(), 1), part(FOR_EVER, 2)];

@@ -1,4 +1,4 @@
-//! What goes wrong while a history is made: nothing that loses what was acknowledged.
+//! The faults while a history is recorded. None of them loses acknowledged changes.
 
 use forebay_env::sim::{NodeId, Sim};
 
@@ -7,14 +7,14 @@ use crate::{
     faults::{clock_jump, kill_and_boot, random_ms, random_ost, random_server},
 };
 
-/// One kind of it; the names stand in the report.
+/// A kind of fault. The names appear in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
-    /// SIGKILL of an OST, and its return.
+    /// An OST gets SIGKILL and restarts.
     OstKilled,
     /// An OST loses power.
     OstPower,
-    /// SIGKILL of the MDT, and its return.
+    /// The MDT gets SIGKILL and restarts.
     MdtKilled,
     /// The MDT loses power.
     MdtPower,
@@ -22,13 +22,13 @@ pub enum Trouble {
     AllPower,
     /// A server is stopped and continued.
     Paused,
-    /// Streams between a client and a server break.
+    /// Connections between a client and a server break.
     Reset,
-    /// Nothing passes between a client and a server for a while, one way or both.
+    /// A client and a server are partitioned for a while, in one direction or both.
     Cut,
-    /// A client dies; servers live.
+    /// A client dies; the servers stay up.
     ClientKilled,
-    /// A client hears nothing of a server, or of all, for so long that it is given up.
+    /// A client is cut off from one server, or from all, for so long that it is evicted.
     ClientEvicted,
     /// A disk is slow for a while.
     SlowDisk,
@@ -45,7 +45,7 @@ use Trouble::{
     Paused, Reset, SlowDisk, StuckDisk,
 };
 
-/// How often each comes.
+/// The kinds to draw from; each occurs as often as it is listed.
 const LOT: &[Trouble] = &[
     OstKilled,
     OstKilled,
@@ -69,12 +69,13 @@ const LOT: &[Trouble] = &[
 ];
 
 impl Trouble {
-    /// Draws one.
+    /// Draws a kind.
     pub fn draw(sim: &Sim) -> Self {
         LOT[sim.random_below(LOT.len() as u64) as usize]
     }
 
-    /// Lets it happen, to its end: at servers, or between one and `client`. Who runs the clients sees to theirs.
+    /// Causes the fault and waits for its end. It hits servers, or the link between one and `client`. The caller
+    /// handles the two kinds that end a client.
     pub async fn happen(self, cluster: &Cluster, client: NodeId) {
         let sim = &cluster.sim;
         let (ost, all) = (random_ost(cluster), 0..cluster.servers.len());

@@ -1,4 +1,4 @@
-//! Processes that wait for each other, as behind MPI_Barrier.
+//! Processes that wait for each other, as in MPI_Barrier.
 
 use std::{
     cell::{Cell, RefCell},
@@ -8,7 +8,7 @@ use std::{
 use forebay_client::ClientResult;
 use forebay_env::{Env, Time, sync::Notify};
 
-/// See the module.
+/// A barrier.
 #[derive(Default)]
 pub struct Barrier {
     inner: Rc<Inner>,
@@ -23,7 +23,7 @@ struct Inner {
 }
 
 impl Barrier {
-    /// Starts one of them.
+    /// Starts a process that the barrier waits for.
     pub fn run(&self, env: &Env, process: impl Future<Output = ClientResult<()>> + 'static) {
         let (inner, own) = (self.inner.clone(), env.clone());
         inner.missing.set(inner.missing.get() + 1);
@@ -37,7 +37,8 @@ impl Barrier {
         }));
     }
 
-    /// Waits for all of them. When the last one ended. Errors: words; also if there were none.
+    /// Waits for all processes and returns the time when the last one ended. Errors: the first failure, or that there
+    /// was no process.
     pub async fn all(&self) -> Result<Time, String> {
         loop {
             let ended = self.inner.ended.notified();

@@ -1,4 +1,4 @@
-//! CPU costs that were measured on a real run: `machines/cpu-costs.toml`.
+//! CPU costs measured on a real run: `machines/cpu-costs.toml`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,31 +6,31 @@ use forebay_env::sim::{CpuCosts, MessageCost};
 use forebay_proto::message::Op;
 use serde::Deserialize;
 
-/// What `forebay bench cpu-costs --toml` wrote.
+/// The output of `forebay bench cpu-costs --toml`.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredCosts {
-    /// The day.
+    /// Date of the measurement.
     pub measured: String,
     /// The machine it was measured on.
     pub machine: String,
-    /// Bytes by themselves.
+    /// Costs per byte.
     pub byte: ByteCosts,
-    /// By message.
+    /// Costs per message.
     pub message: BTreeMap<String, Cost>,
 }
 
-/// What bytes cost by themselves.
+/// The costs of handling bytes.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ByteCosts {
-    /// Copied.
+    /// For copying a byte.
     pub copied_ns: f64,
-    /// Summed.
+    /// For checksumming a byte.
     pub summed_ns: f64,
 }
 
-/// What a message costs.
+/// The cost of a message.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
@@ -42,7 +42,7 @@ pub struct Cost {
     server_byte_ns: f64,
 }
 
-/// The messages that are measured.
+/// The measured messages.
 const MESSAGES: [(&str, Op); 10] = [
     ("create", Op::Create),
     ("close", Op::Close),
@@ -55,15 +55,16 @@ const MESSAGES: [(&str, Op); 10] = [
     ("write", Op::Write),
     ("read", Op::Read),
 ];
-/// Messages that cost what another does.
+/// Messages that cost as much as a measured one.
 const AS_THESE: [(&str, Op); 4] =
-    [("write", Op::WritePieces), ("write", Op::Append), ("write", Op::WritePlace), ("read", Op::ReadPieces)];
+    [("write", Op::WritePieces), ("write", Op::Append), ("write", Op::WriteReserved), ("read", Op::ReadPieces)];
 
-/// Of which one was not measured (it came later), it costs what the other does, which has at least as much to do.
+/// Messages that were added after some measurements. Without a measurement each costs as much as the second one, which
+/// does at least as much work.
 const ALIKE: [(&str, &str); 3] = [("open", "create"), ("mkdir", "create"), ("rmdir", "unlink")];
 
 impl MeasuredCosts {
-    /// Reads the file. Errors: words for the person who gave it.
+    /// Parses the file. Errors: a text for the user who supplied it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let costs: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         costs.check()?;
@@ -89,7 +90,7 @@ impl MeasuredCosts {
         self.message.get(name).or_else(|| self.message.get(alike()?))
     }
 
-    /// As the simulator charges them. Messages that were not measured cost what a getattr does.
+    /// The cost table for the simulator. A message without a measurement costs as much as a getattr.
     pub fn table(&self, factor: f64) -> CpuCosts {
         let cost = |us: f64, byte_ns: f64| MessageCost { fixed: Duration::from_secs_f64(us / 1e6), byte_ns };
         let side = |pick: fn(&Cost) -> (f64, f64)| {
@@ -97,7 +98,8 @@ impl MeasuredCosts {
                 let (us, byte_ns) = pick(self.of(name)?);
                 Some((op as u16, cost(us, byte_ns)))
             };
-            // Bytes of many places cost at least what as many of one do.
+            // A message with bytes at many offsets costs at least as much as one with the same number of bytes at one
+            // offset.
             MESSAGES.into_iter().chain(AS_THESE).filter_map(of).collect()
         };
         let other = &self.message["getattr"];

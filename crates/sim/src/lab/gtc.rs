@@ -1,9 +1,9 @@
-//! A program like GTC: all processes compute, then each writes its part of the state to a file of its own; again and again.
+//! A program like GTC: in each step all processes compute, then each writes its part of the state to its own file.
 //!
-//! The same problem on few and on many cores, as [Spider] figure 9: the state and the work stay as they are, so that more
-//! cores compute for a shorter time and write the same bytes. The paper tells neither bytes nor times. It tells that with
-//! synchronous journals 64 cores wrote for 6 % of the time, and only that is taken from it ([`WRITING_OF_64`]): it says how
-//! long a core computes. All else comes out.
+//! It runs the same problem on few and on many cores, as in [Spider] figure 9. The state and the work stay the same, so
+//! more cores compute for a shorter time and write the same bytes. The paper gives neither bytes nor times. It says
+//! that with synchronous journals 64 cores spent 6 % of the time on writing. Only that number is taken from the paper
+//! ([`WRITING_OF_64`]): it determines how long a core computes. Everything else is a result.
 //! Source: [Spider] 5.
 
 use std::{
@@ -29,42 +29,42 @@ use super::{
 
 /// Cores of the two runs.
 pub const CORES: [u32; 2] = [64, 1344];
-/// Cores of a client's machine (two sockets of six).
+/// Cores of a client node (two sockets of six).
 const NODE_CORES: u32 = 12;
-/// Transfers of all processes in one step: both numbers of cores divide it.
+/// Transfers of all processes in one step; divisible by both numbers of cores.
 const TRANSFERS: u32 = 4032;
-/// Part of the time that 64 cores write with synchronous journals, as published.
+/// Fraction of the time that 64 cores write with synchronous journals, as published.
 const WRITING_OF_64: f64 = 0.06;
-/// Computing before it is known how long it takes: longer than any group waits.
+/// Computing time while the real one is not known yet: longer than any group commit waits.
 const FIRST_COMPUTING: Duration = Duration::from_secs(30);
-/// Bytes a client may keep for replay: these take no memory here.
+/// Bytes that a client may pin; they take no memory here.
 const PIN_BYTES: u64 = 4 << 30;
 
 /// One run in one mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Cores.
+    /// Number of cores.
     pub cores: u32,
-    /// Seconds from the first create to the last reply, of each step.
+    /// For each step, seconds from the first create to the last reply.
     pub writing_s: Vec<f64>,
     /// Seconds of computing before each step.
     pub computing_s: f64,
-    /// What the tiers did.
+    /// Statistics of the tiers.
     pub tiers: TierStats,
 }
 
 impl Run {
-    /// Seconds of all of it.
+    /// Total seconds.
     pub fn seconds(&self) -> f64 {
         self.writing_s.iter().sum::<f64>() + self.computing_s * self.writing_s.len() as f64
     }
 
-    /// Part of the time that it writes.
+    /// Fraction of the time spent on writing.
     pub fn writing(&self) -> f64 {
         self.writing_s.iter().sum::<f64>() / self.seconds()
     }
 
-    /// 10^6 bytes a second while it writes, mean of the steps.
+    /// Write rate in 10^6 bytes a second, mean of the steps.
     pub fn mb_s(&self) -> f64 {
         let bytes = f64::from(TRANSFERS) * TRANSFER_BYTES as f64;
         self.writing_s.iter().map(|seconds| bytes / 1e6 / seconds).sum::<f64>() / self.writing_s.len() as f64
@@ -76,14 +76,14 @@ impl Run {
 pub struct Gtc {
     /// With synchronous journals.
     pub sync: Vec<Run>,
-    /// With asynchronous ones.
+    /// With asynchronous journals.
     pub asynchronous: Vec<Run>,
-    /// As we are by default.
+    /// With our defaults.
     pub default: Vec<Run>,
 }
 
 impl Gtc {
-    /// How many runs [`gtc`] makes.
+    /// Number of runs that [`gtc`] makes.
     pub const RUNS: usize = 3 * CORES.len();
 
     /// Change of the run time against synchronous journals, in percent.
@@ -98,14 +98,14 @@ impl Gtc {
         100.0 * (mean(runs) / mean(&self.sync) - 1.0)
     }
 
-    /// Of the devices' commands those below 128 KiB, in percent.
+    /// Percentage of the devices' commands that are below 128 KiB.
     pub fn small_requests(runs: &[Run]) -> f64 {
         let tiers = runs.iter().fold(TierStats::default(), |sum, run| sum.plus(&run.tiers));
         100.0 * tiers.small_commands as f64 / tiers.commands.max(1) as f64
     }
 }
 
-/// Runs it, `steps` steps each time. `next` hears what comes. Errors: words.
+/// Runs the experiment with `steps` steps per run. It calls `next` before each run. Errors: text for the user.
 pub fn gtc(
     machine: &Machine,
     costs: &CpuCosts,
@@ -172,7 +172,7 @@ fn run(
     })
 }
 
-/// A process's part of the state; as behind a page cache, `depth` transfers are on their way at a time.
+/// Writes a process's part of the state with `depth` transfers in flight, as through a page cache.
 async fn write(
     env: &Env,
     client: &Client,

@@ -1,6 +1,7 @@
-//! IOR: every client appends to (then reads) a file of its own through the real client, each on an OST of its own in turn.
+//! IOR: every client appends to its own file, then reads it, through the real client. Each file has one OST; OSTs are
+//! assigned in turn.
 //!
-//! As behind a page cache, a client keeps as many transfers in flight as it may have requests in flight to one OST.
+//! A client has as many transfers in flight as its limit of requests to one OST, as through a page cache.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -15,19 +16,19 @@ use super::{
     site::{Load, MdtPlace, Meter, Site},
 };
 
-/// Bytes a client may keep for replay: these take no memory here. A site's nodes have several GiB for it.
+/// Bytes that a client may pin; they take no memory here. The nodes of a real site have several GiB for it.
 const PIN_BYTES: u64 = 4 << 30;
 
-/// What IOR shows.
+/// Results of IOR.
 #[derive(Clone, Copy, Debug)]
 pub struct Ior {
-    /// Writing.
+    /// The write phase.
     pub write: Outcome,
-    /// Reading what was written, if that was asked for.
+    /// The read phase, if it was requested.
     pub read: Option<Outcome>,
 }
 
-/// Runs it. Errors: words.
+/// Runs the experiment. Errors: text for the user.
 pub fn ior(
     machine: &Machine,
     mode: Mode,

@@ -1,6 +1,6 @@
-//! Machines as users describe them: `machines/*.toml`.
+//! Descriptions of machines, as users write them: `machines/*.toml`.
 //!
-//! Invariant: every parameter says where it comes from; nonsense is refused in words, before anything runs.
+//! Invariant: every parameter states its source. A wrong description is rejected with a text before anything runs.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{
     },
 };
 
-/// Parameters, of any section, that count something.
+/// Parameters, of any section, that are counts.
 const COUNTS: [&str; 11] = [
     "nodes",
     "osts_per_node",
@@ -29,26 +29,26 @@ const COUNTS: [&str; 11] = [
 ];
 /// Most OSTs of a machine: as many as a file may have stripes.
 const OSTS: u32 = forebay_proto::limits::STRIPES as u32;
-/// Most transfers that all clients have under way.
+/// Most transfers that all clients together have in flight.
 const TRANSFERS: u32 = 65_536;
 
-/// Journals on tiers of their own.
+/// Journals on separate tiers.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct SasSection {
-    /// How many; OSTs are spread over them.
+    /// Number of tiers; the OSTs are spread over them.
     pub tiers: Param,
-    /// Each.
+    /// The device of each tier.
     pub tier: TierSection,
 }
 
-/// Journals on one shared device behind ports of its own.
+/// Journals on one shared device behind its own ports.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct SsdSection {
-    /// Its ports; OSTs are spread over them.
+    /// Number of ports; the OSTs are spread over them.
     pub ports: Param,
-    /// A command there and its answer.
+    /// Time from a command to its reply.
     pub round_trip_us: Param,
     /// The device.
     pub tier: TierSection,
@@ -58,9 +58,9 @@ pub struct SsdSection {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Its name.
+    /// Name of the machine.
     pub name: String,
-    /// What it is, in a sentence.
+    /// A sentence that describes it.
     pub about: String,
     /// See [`Servers`].
     pub servers: Servers,
@@ -68,21 +68,21 @@ pub struct Machine {
     pub clients: Clients,
     /// See [`Cpu`].
     pub cpu: Cpu,
-    /// See [`Mount`]. Clients and servers share the servers' cores then.
+    /// See [`Mount`]. If present, clients and servers share the servers' cores.
     pub mount: Option<Mount>,
-    /// What messages cost its CPUs; without: what machines/cpu-costs.toml says.
+    /// CPU costs of messages. Default: machines/cpu-costs.toml.
     pub costs: Option<MeasuredCosts>,
     /// See [`Network`].
     pub network: Network,
     /// See [`StoragePort`].
     pub port: StoragePort,
-    /// Of each OST.
+    /// The tier of each OST.
     pub tier: TierSection,
     /// See [`Xdd`].
     pub xdd: Option<Xdd>,
     /// See [`JournalSection`].
     pub journal: JournalSection,
-    /// Devices that an MDT may lie on, by name.
+    /// Devices for an MDT, by name.
     #[serde(default)]
     pub mdt: BTreeMap<String, TierSection>,
     /// See [`Mds`].
@@ -96,14 +96,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads a description. Errors: words for the person who wrote it.
+    /// Parses a description. Errors: a text for its author.
     pub fn parse(text: &str) -> Result<Self, String> {
         let machine: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         machine.check()?;
         Ok(machine)
     }
 
-    /// Changes one parameter, to see how far results move with it. Errors: words.
+    /// Changes one parameter, to see how much the results change. Errors: text for the user.
     pub fn set(&mut self, name: &str, value: f64) -> Result<(), String> {
         let names: Vec<String> = self.checked().into_iter().map(|(name, ..)| name).collect();
         let names = names.join(", ");
@@ -135,7 +135,7 @@ impl Machine {
         self.check()
     }
 
-    /// Every parameter, with the section it stands in.
+    /// Every parameter with the name of its section.
     pub fn parameters(&self) -> Vec<(String, &Param)> {
         self.checked().into_iter().map(|(name, param, _)| (name, param)).collect()
     }
@@ -210,7 +210,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A simulation holds every OST and client in memory.
+    /// Rejects machines that are too large: a simulation holds every OST and client in memory.
     fn check_size(&self) -> Result<(), String> {
         if self.osts() > OSTS {
             return Err(format!(
@@ -231,12 +231,12 @@ impl Machine {
         Ok(())
     }
 
-    /// OSTs that share a tier.
+    /// Number of OSTs that share a tier.
     pub fn osts_per_tier(&self) -> u32 {
         self.servers.osts_per_tier.count()
     }
 
-    /// OSTs there are.
+    /// Number of OSTs of the machine.
     pub fn osts(&self) -> u32 {
         self.servers.nodes.count() * self.servers.osts_per_node.count()
     }

@@ -1,8 +1,8 @@
-//! The laboratory: described machines, the real servers and clients on them, the papers' experiments.
+//! The laboratory: the real servers and clients on described machines, with the papers' experiments.
 //!
-//! Servers, journals, sessions, sums and group commits are the code that is served; modelled are devices, links and the
-//! time that CPUs take (docs/laboratory.md). Payload is zeros, which are sent, summed and verified like any bytes and take
-//! no memory.
+//! Servers, journals, sessions, checksums and group commits run the production code. Devices, links and CPU time are
+//! modelled (docs/laboratory.md). The payload is zeros. They are sent, checksummed and verified like any bytes, and
+//! take no memory.
 //!
 //! Invariant: the same machine, mode and seed give the same numbers, byte for byte.
 //! Invariant: models are calibrated on what the hardware does without the file system, and on nothing else.

@@ -1,7 +1,8 @@
-//! How an experiment writes: commit level, where journals lie, and whose transactions they look like.
+//! How an experiment writes: the commit level, the location of the journals, and the format of their transactions.
 //!
-//! The paper's modes are configurations of our own commit path, on journals whose transactions are written in the shape of
-//! ext3's: blocks first, the commit record when they are down. Group commit, ordering, replies and pins are ours in all.
+//! The paper's modes are configurations of our own commit path. Their journals write transactions in the shape of
+//! ext3's: first the blocks, then the commit record once the blocks are on the device. Group commit, ordering, replies
+//! and pins are ours in all modes.
 
 use std::time::Duration;
 
@@ -11,31 +12,31 @@ use forebay_store::OpenOptions;
 
 use super::Machine;
 
-/// Where journals lie.
+/// Where journals are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalPlace {
     /// On the OST's own tier.
     Internal,
-    /// On tiers of other disks, shared.
+    /// On tiers of other disks, which OSTs share.
     Sas,
     /// On a shared solid-state device.
     Ssd,
-    /// Nowhere: on a device that takes no time. What no journal at all would cost.
+    /// On a device that takes no time. This shows the cost of having no journal at all.
     Nowhere,
 }
 
-/// See the module.
+/// How an experiment writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
-    /// Its row.
+    /// Name of its row in the tables.
     pub name: &'static str,
-    /// When replies leave.
+    /// The commit level: when replies leave.
     pub level: CommitLevel,
-    /// Where journals lie.
+    /// Where the journals are.
     pub journal: JournalPlace,
-    /// Data are written to the journal too, before their place.
+    /// Data is written to the journal first, then to its final location.
     pub data_too: bool,
-    /// Transactions look like ext3's, and nobody hurries them but who waits; else all is ours.
+    /// Transactions have ext3's shape, and only a waiting request makes one commit early. If false, everything is ours.
     pub paper: bool,
 }
 
@@ -76,20 +77,20 @@ pub const MODES: [Mode; 9] = [
     Mode { name: "default", level: CommitLevel::Data, journal: JournalPlace::Internal, data_too: false, paper: false },
 ];
 
-/// The mode of this name.
+/// The mode with this name.
 pub fn mode(name: &str) -> Option<Mode> {
     MODES.into_iter().find(|mode| mode.name == name)
 }
 
 impl Mode {
-    /// How often it commits where nobody waits, and how many commits are under way. ext3 knows one.
+    /// The commit interval and the number of commits in flight. ext3 has one commit in flight.
     pub fn commits(&self, machine: &Machine) -> OpenOptions {
         let commit_interval = Duration::from_secs_f64(machine.journal.interval_s.value);
-        let papers = OpenOptions { commit_interval, commits_under_way: 1, ..OpenOptions::default() };
+        let papers = OpenOptions { commit_interval, commits_in_flight: 1, ..OpenOptions::default() };
         if self.paper { papers } else { OpenOptions::default() }
     }
 
-    /// What its transactions look like on the device.
+    /// The shape of its transactions on the device.
     pub fn shape(&self, machine: &Machine) -> Option<JournalShape> {
         let (least_bytes, record_bytes) = (machine.journal.blocks_kib.kib(), machine.journal.record_kib.kib());
         (self.paper && record_bytes > 0).then_some(JournalShape { least_bytes, record_bytes })

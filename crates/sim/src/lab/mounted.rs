@@ -1,16 +1,19 @@
-//! `bench ior` as it runs on one machine: programs, a mount, the client library in it, and the servers, all on the same cores.
+//! Predicts `bench ior` on one machine: programs, a mount with the client library, and the servers, all on the same
+//! cores.
 //!
-//! A program writes (reads) a transfer at a time. The kernel and the FUSE layer are modelled by what they cost (see
-//! [`Mount`]), a thread that sleeps by the time until it runs, and the kernel's lock of a file is an [`RwSem`]: exclusive
-//! for a write past the end, shared for others.
-//! From there on all is the code that is served.
+//! A program writes (reads) one transfer at a time. Three things are modelled:
+//! - the kernel and the FUSE layer, by their costs (see [`Mount`]);
+//! - a sleeping thread, by the time until it runs;
+//! - the kernel's lock of a file, by an [`RwSem`]: exclusive for a write past the end, shared otherwise.
+//!
+//! Everything behind the mount is the production code.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_client::{
     Client, ClientResult, LayoutSpec, MountOptions, OpenFile, OpenMode,
-    limits::{KEEP_BYTES, KEPT_READ_BYTES},
+    limits::{BUFFERED_WRITE_BYTES, CACHED_READ_BYTES},
 };
 use forebay_env::{
     AlignedBuf, Env,
@@ -25,54 +28,55 @@ use super::{
     site::{MdtPlace, Site},
 };
 
-/// Bytes of the kernel's request for a read.
+/// Size of the kernel's read request.
 const READ_REQUEST_BYTES: usize = 80;
 
-/// Which program writes what, as `bench ior`'s flags tell it.
+/// Access pattern of the programs, as `bench ior`'s flags define it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
-    /// Its row.
+    /// Name of its row in the tables.
     pub name: &'static str,
-    /// `-t`, bytes.
+    /// Bytes of a transfer (`-t`).
     pub transfer_bytes: u64,
-    /// Transfers of each program.
+    /// Transfers per program.
     pub transfers: u64,
-    /// One file for all, where they take turns; else each has its own.
+    /// All programs write interleaved transfers to one file; otherwise each has its own file.
     pub shared: bool,
 }
 
-/// The two that docs/benchmarks.md measures, as large as there.
+/// The two patterns that docs/benchmarks.md measures, with the same sizes.
 pub const PATTERNS: [Pattern; 2] = [
     Pattern { name: "file per process", transfer_bytes: 1 << 20, transfers: 512, shared: false },
     Pattern { name: "shared file", transfer_bytes: 47_008, transfers: 11_422, shared: true },
 ];
 
 impl Pattern {
-    /// Most bytes that come to one OST.
+    /// Most bytes written to one OST.
     fn of_ost(&self, programs: u32, osts: u32) -> u64 {
         let writers = if self.shared { programs } else { programs.div_ceil(osts) };
         u64::from(writers) * self.transfers * self.transfer_bytes
     }
 
-    /// Where transfer `number` of program `rank` lies in its file.
+    /// File offset of transfer `number` of program `rank`.
     fn offset(&self, programs: u64, rank: u64, number: u64) -> u64 {
         let place = if self.shared { number * programs + rank } else { number };
         place * self.transfer_bytes
     }
 }
 
-/// What a pattern is predicted to show.
+/// The predicted rates of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
-    /// The pattern.
+    /// Name of the pattern.
     pub name: &'static str,
     /// 10^6 bytes a second, from the first write to the last fsync and close.
     pub write_mb_s: f64,
-    /// The same of reading all of it, with nothing kept in any cache.
+    /// The same for reading everything, with nothing in any cache.
     pub read_mb_s: f64,
 }
 
-/// Runs a pattern; what the kernel and the FUSE layer cost is taken `cpu_factor` times. Errors: words.
+/// Runs a pattern. The costs of the kernel and the FUSE layer are multiplied by `cpu_factor`. Errors: text for the
+/// user.
 pub fn mounted(
     machine: &Machine,
     mode: Mode,
@@ -87,7 +91,7 @@ pub fn mounted(
     sim.block_on(async {
         let site = Site::build(&sim, machine, mode, costs, MdtPlace::Aside).await?;
         let mut rates = [0.0; 2];
-        // Another mount has kept nothing of what is read.
+        // Read through a new mount, which has nothing cached.
         for (rate, reading) in rates.iter_mut().zip([false, true]) {
             let mounted = Mounted::start(&site, machine, mode).await?;
             let programs = mounted.programs(&site, mount, (pattern, cpu_factor), reading).await?;
@@ -101,7 +105,7 @@ pub fn mounted(
     })
 }
 
-/// Lets all of them run to their end.
+/// Runs all programs to their end.
 async fn run(programs: Vec<Program>) -> Result<(), String> {
     let start = |program: Program| program.env.clone().spawn(async move { program.run().await });
     let under_way: Vec<_> = programs.into_iter().map(start).collect();
@@ -134,7 +138,7 @@ impl Mounted {
         Ok(Self { sim: site.sim.clone(), node, env, client })
     }
 
-    /// With their files open.
+    /// The programs, with their files open.
     async fn programs(
         &self,
         site: &Site,
@@ -183,7 +187,7 @@ impl Mounted {
 
 /// A program with its file.
 struct Program {
-    /// Its own thread.
+    /// The program's thread.
     env: Env,
     mount: Mounted,
     file: OpenFile,
@@ -194,7 +198,7 @@ struct Program {
     reading: bool,
     /// The kernel's lock of the file.
     inode: Rc<RwSem>,
-    /// The end that the kernel knows.
+    /// The end of the file according to the kernel.
     file_end: Rc<Cell<u64>>,
     bytes: Bytes,
 }
@@ -220,7 +224,7 @@ impl Program {
 
     async fn write(&self, offset: u64) -> ClientResult<()> {
         let (costs, end) = (&self.costs, offset + self.pattern.transfer_bytes);
-        // Past the end that the kernel knows, it looks again when it has the lock.
+        // For a write past the end that the kernel knows, check again under the lock.
         let mut held = self.inode.lock(&self.env, self.inode_grows(end)).await;
         if !held.is_alone() && self.inode_grows(end) {
             drop(held);
@@ -229,7 +233,7 @@ impl Program {
         self.env.charge_cpu(self.cost(&costs.program_write_us, &costs.program_write_byte_ns)).await;
         let (mount, file, bytes) = (self.mount.clone(), self.file.clone(), self.bytes.clone());
         let (mut cost, shared) = (self.cost(&costs.write_us, &costs.write_byte_ns), self.pattern.shared);
-        let small = bytes.len() <= KEEP_BYTES;
+        let small = bytes.len() <= BUFFERED_WRITE_BYTES;
         if small {
             cost += self.cost(&costs.gather_us, &costs.gather_byte_ns);
         }
@@ -238,7 +242,7 @@ impl Program {
             mount.env.charge_cpu(cost).await;
             mount.client.write(&file, offset, bytes).await?;
             if shared && small {
-                // The mount looks for the next one (crates/fuse/src/turns.rs).
+                // The mount polls for the next request (crates/fuse/src/turns.rs).
                 mount.sim.heard(mount.node, 0);
             }
             Ok(())
@@ -258,7 +262,7 @@ impl Program {
         let program = self.cost(&costs.program_read_us, &costs.program_read_byte_ns);
         let (mount, file) = (self.mount.clone(), self.file.clone());
         let (mut cost, length) = (self.cost(&costs.read_us, &costs.read_byte_ns), self.pattern.transfer_bytes as usize);
-        if length as u64 <= KEPT_READ_BYTES {
+        if length as u64 <= CACHED_READ_BYTES {
             cost += self.cost(&costs.kept_us, &costs.kept_byte_ns);
         }
         self.env.charge_cpu(program / 2).await;
@@ -273,7 +277,7 @@ impl Program {
         Ok(())
     }
 
-    /// The mount's thread does it; the program sleeps meanwhile.
+    /// Runs `work` on the mount's thread while the program sleeps.
     async fn ask(&self, work: impl Future<Output = ClientResult<()>> + 'static) -> ClientResult<()> {
         self.mount.env.spawn(work).await.unwrap_or_else(|| Err(Errno::EIO.into()))
     }

@@ -1,4 +1,4 @@
-//! Synthetic payload: zeros, of which all requests share one buffer, and their sums, made once.
+//! Synthetic payload: zeros in one buffer that all requests share, with checksums that are computed once.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use forebay_proto::{
 /// Bytes of a transfer.
 pub const TRANSFER_BYTES: u64 = 1 << 20;
 
-/// A transfer's bytes.
+/// The bytes of a transfer.
 #[derive(Clone)]
 pub struct Zeros {
     bytes: Bytes,
@@ -21,19 +21,19 @@ pub struct Zeros {
 }
 
 impl Zeros {
-    /// Made once for an experiment.
+    /// Makes the shared buffer; once per experiment.
     pub fn new() -> Self {
         let bytes = AlignedBuf::zeroed(TRANSFER_BYTES as usize).freeze();
         let block_sum = Rc::new(crc64(&bytes[..BLOCK_BYTES as usize]));
         Self { bytes, block_sum }
     }
 
-    /// The bytes.
+    /// The bytes of a transfer, without a copy.
     pub fn bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// Sums of the blocks of a transfer at `offset`, as its writer makes them.
+    /// Block checksums of a transfer at `offset`, as its writer computes them.
     pub fn sums(&self, fid: Fid, offset: u64, write_id: WriteId) -> Vec<u64> {
         let blocks = (0..TRANSFER_BYTES / BLOCK_BYTES).map(|block| offset + block * BLOCK_BYTES);
         blocks.map(|offset| seal(fid, offset, write_id, *self.block_sum, BLOCK_BYTES)).collect()

@@ -1,6 +1,6 @@
-//! Curves as text: rates over threads, on the axes of the papers' figures.
+//! Text plots: rates over threads, on the axes of the papers' figures.
 
-/// Lines of a plot: one letter per curve, `x` in even steps, `y` from 0 to the highest.
+/// The lines of a plot: one letter per curve, `x` in even steps, `y` from 0 to the maximum.
 pub fn plot(title: &str, unit: &str, x: &[u32], curves: &[(&str, Vec<f64>)], height: usize) -> Vec<String> {
     const STEP: usize = 6;
     let highest = curves.iter().flat_map(|(_, values)| values).copied().fold(0.0, f64::max).max(1e-9);
@@ -11,7 +11,7 @@ pub fn plot(title: &str, unit: &str, x: &[u32], curves: &[(&str, Vec<f64>)], hei
         for (column, value) in values.iter().enumerate() {
             let row = height - ((value / highest) * height as f64).round() as usize;
             let line = &mut grid[row];
-            // Curves that meet stand side by side.
+            // Curves that meet are drawn side by side.
             let place = (column * STEP..(column + 1) * STEP).find(|place| line[*place] == ' ');
             if let Some(place) = place {
                 line[place] = letter;

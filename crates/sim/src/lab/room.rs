@@ -1,21 +1,22 @@
-//! Where the data of an OST lie on its tier, and whether there is room for what an experiment writes: refused before it runs,
-//! as a full OST would be an error of the simulated system.
+//! Where an OST's data is on its tier, and whether the space is enough for an experiment. An experiment without enough
+//! space is rejected before it runs; otherwise the full OST would be an error of the simulated system.
 
 use super::{Machine, Window, payload::TRANSFER_BYTES};
 
-/// Most bytes of an OST's data: what a run writes is a part of it.
+/// Most data bytes of an OST. A run writes only a part of it.
 const OST_BYTES: u64 = 256 << 30;
-/// Of what is written, the part that headers, tables, and slabs set aside for the cleaner take beside it, and the least of it.
+/// Overhead of headers, tables and slabs reserved for the cleaner: a fraction of the bytes written, and its minimum.
 const BESIDE: (f64, u64) = (0.1, 1 << 30);
 
-/// The data of an OST on its part of a tier.
+/// An OST's data on its part of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Bytes of the part.
+    /// Bytes of the OST's part of the tier.
     pub part: u64,
-    /// Where in it they begin: behind the journal, at a full stripe, as whoever sets up a RAID device sees to.
+    /// Offset of the data in the part: behind the journal, aligned to a full stripe, as an administrator of a RAID
+    /// device would align it.
     pub base: u64,
-    /// Their bytes.
+    /// Bytes of the data.
     pub bytes: u64,
 }
 
@@ -34,7 +35,8 @@ impl Room {
     }
 }
 
-/// Most bytes that clients with a file each, on OSTs in turn, write to one OST until a window ends.
+/// Most bytes that the clients write to one OST until a window ends. Each client has one file; OSTs are assigned in
+/// turn.
 pub(super) fn of_window(machine: &Machine, window: Window) -> u64 {
     let files = machine.clients.nodes.count().div_ceil(machine.osts()).max(1);
     let rates = [
@@ -49,7 +51,7 @@ pub(super) fn of_window(machine: &Machine, window: Window) -> u64 {
     (mb_s * 1e6 * seconds) as u64 + machine.tier.cache_bytes() + under_way
 }
 
-/// Refuses a machine whose OSTs have no room for so many bytes each. Errors: words that say what would do.
+/// Rejects a machine whose OSTs lack the space for `written` bytes each. Errors: a text that says what would fit.
 pub(super) fn check(machine: &Machine, written: u64, shorter: &str) -> Result<(), String> {
     let needed = written + ((written as f64 * BESIDE.0) as u64).max(BESIDE.1);
     if Room::of(machine).bytes >= needed {

@@ -1,7 +1,9 @@
-//! The kernel's read-write semaphore (`kernel/locking/rwsem.c`), as far as who has it when, and who sleeps meanwhile.
+//! A model of the kernel's read-write semaphore (`kernel/locking/rwsem.c`): who holds it when, and which threads sleep
+//! meanwhile.
 //!
-//! A holder that gives it back may take it again before the writer that it woke is there; readers that wait are given it. Whoever
-//! is first and has waited for [`HANDED_AFTER`] has it next. Not modelled: spinning on a holder that runs; holders here sleep.
+//! A thread that releases it may take it again before the woken writer runs. Waiting readers are handed the semaphore
+//! directly. The first waiter gets it next once it has waited for [`HANDED_AFTER`]. Not modelled: spinning on a running
+//! holder; holders here sleep.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,13 +17,13 @@ use forebay_env::{Env, Time, sync::oneshot};
 /// The kernel's RWSEM_WAIT_TIMEOUT.
 const HANDED_AFTER: Duration = Duration::from_millis(4);
 
-/// See the module.
+/// A read-write semaphore.
 #[derive(Default)]
 pub struct RwSem {
     writer: Cell<bool>,
     readers: Cell<u32>,
     waiting: RefCell<VecDeque<Waiting>>,
-    /// The first one has waited for long: nobody may pass it.
+    /// The first waiter has waited for long: nobody may overtake it.
     handed: Cell<bool>,
 }
 
@@ -32,13 +34,13 @@ struct Waiting {
 }
 
 enum Woken {
-    /// It has it.
+    /// The waiter holds the semaphore now.
     Given,
-    /// It may try.
+    /// The waiter may try to take it.
     Try,
 }
 
-/// Who has it, until it is dropped.
+/// A held semaphore; dropping it releases the semaphore.
 pub struct Held {
     sem: Rc<RwSem>,
     env: Env,
@@ -46,7 +48,8 @@ pub struct Held {
 }
 
 impl RwSem {
-    /// Has it, alone or with others. Tasks that ask must live until they have it.
+    /// Takes the semaphore, exclusively or shared. A task that calls this must not be dropped before it holds the
+    /// semaphore.
     pub async fn lock(self: &Rc<Self>, env: &Env, alone: bool) -> Held {
         let (since, mut again) = (env.now(), false);
         while !self.take(alone) {
@@ -54,7 +57,7 @@ impl RwSem {
             let waiting = Waiting { alone, since, woken };
             match again {
                 false => self.waiting.borrow_mut().push_back(waiting),
-                // It keeps its place; what woke it was for the first one.
+                // The waiter keeps its position: only the first one is woken to try.
                 true => {
                     self.handed.set(env.now().since(since) >= HANDED_AFTER);
                     self.waiting.borrow_mut().push_front(waiting);
@@ -90,7 +93,7 @@ impl RwSem {
         let mut waiting = self.waiting.borrow_mut();
         let Some(first) = waiting.pop_front() else { return };
         if !first.alone {
-            // With all others that may have it together with it.
+            // Together with all other readers that wait.
             let (others, still): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(|waiting| !waiting.alone);
             *waiting = still;
             self.handed.set(false);
@@ -111,7 +114,7 @@ impl RwSem {
 }
 
 impl Held {
-    /// Nobody else has it.
+    /// True if it is held exclusively.
     pub fn is_alone(&self) -> bool {
         self.alone
     }
@@ -133,7 +136,8 @@ mod tests {
 
     use super::*;
 
-    /// Programs that hold it for a millisecond each time: name, alone, how often. In which order they had it.
+    /// The order in which programs hold it. Each program has a name, a mode (exclusive or not) and a number of turns of
+    /// a millisecond.
     fn order(programs: &[(&'static str, bool, u32)]) -> String {
         let sim = Sim::new(1);
         let (processors, sem, order) = (Processors::new(4), Rc::<RwSem>::default(), Rc::<RefCell<String>>::default());

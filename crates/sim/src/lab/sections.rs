@@ -1,4 +1,4 @@
-//! The parameters of a described machine, by section: names, units, ranges, and the models they make.
+//! The parameters of a described machine by section: names, units and ranges, and the models built from them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(super) type Named<'a> = (&'static str, &'a Param, (f64, f64));
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Param {
-    /// In the unit its name says.
+    /// In the unit that its name gives.
     pub value: f64,
     /// A section of a paper, `calibrated on ROW`, a measurement, or `assumption: ...`.
     pub source: String,
@@ -44,191 +44,192 @@ macro_rules! sections {
 sections! {
     /// The servers.
     Servers {
-        /// Machines.
+        /// Number of nodes.
         nodes: (1.0, 2000.0);
-        /// OSTs of each.
+        /// OSTs per node.
         osts_per_node: (1.0, 100.0);
-        /// OSTs of a node that lie on the same tier.
+        /// OSTs of a node that share a tier.
         osts_per_tier: (1.0, 100.0);
-        /// Cores of each.
+        /// Cores per node.
         cores: (1.0, 1024.0);
     }
     /// The clients.
     Clients {
-        /// Machines.
+        /// Number of nodes.
         nodes: (1.0, 10_000.0);
-        /// Cores of each.
+        /// Cores per node.
         cores: (1.0, 1024.0);
-        /// Data requests of a client to one OST at any time.
+        /// Data requests that a client has in flight to one OST.
         rpcs_in_flight: (1.0, 64.0);
     }
     /// The processors.
     Cpu {
-        /// How many times the measured costs.
+        /// Multiplier for the measured costs.
         factor: (0.0, 100.0);
     }
     /// The network between clients and servers.
     Network {
-        /// Rate of a node's port, each way.
+        /// Bandwidth of a node's port in each direction.
         node_mb_s: (1.0, 1e6);
-        /// One way.
+        /// Latency in one direction.
         latency_us: (0.0, 1e6);
     }
-    /// A server's way to its storage.
+    /// The link from a server to its storage.
     StoragePort {
-        /// Rate.
+        /// Bandwidth.
         mb_s: (1.0, 1e6);
-        /// One way.
+        /// Latency in one direction.
         latency_us: (0.0, 1e6);
     }
     /// Disks whose heads move together, or one disk.
     HeadsTier {
-        /// Bytes it holds.
+        /// Capacity.
         gib: (1.0, 1e7);
         /// Rate of all its data disks together.
         mb_s: (1.0, 1e6);
-        /// Of the platters.
+        /// Time of a revolution of the platters.
         revolution_ms: (0.1, 100.0);
-        /// Seek to the next track.
+        /// Time of a seek to the next track.
         seek_track_ms: (0.0, 1000.0);
-        /// Over a third of the stroke.
+        /// Time of a seek over a third of the stroke.
         seek_average_ms: (0.0, 1000.0);
-        /// Over all of it.
+        /// Time of a seek over the full stroke.
         seek_full_ms: (0.0, 1000.0);
-        /// Lost between writes that follow each other.
+        /// Time lost between consecutive writes.
         write_turnaround_ms: (0.0, 1000.0);
-        /// Lost before a write after a seek.
+        /// Time lost before a write after a seek.
         write_settle_ms: (0.0, 1000.0);
-        /// Bytes over which parity is computed; 0: none.
+        /// Size of a parity stripe; 0: no parity.
         stripe_kib: (0.0, 65_536.0);
-        /// Commands beyond the queue.
+        /// Commands in flight at the device; others wait in the queue.
         depth: (1.0, 1024.0);
-        /// Longest command that waiting requests are merged to; 0: they are not.
+        /// Longest command that queued requests are merged into; 0: no merging.
         command_kib: (0.0, 65_536.0);
         /// 1: the queue is an elevator; 0: first come, first served.
         elevator: (0.0, 1.0);
-        /// Cache of writes that survives a loss of power; 0: none.
+        /// Write cache that survives a power cut; 0: none.
         cache_mib: (0.0, 1e7);
-        /// From arrival to completion of a write there.
+        /// Time from the arrival of a write at the cache to its completion.
         cache_latency_us: (0.0, 1e6);
-        /// A flush.
+        /// Time of a flush.
         flush_ms: (0.0, 1000.0);
     }
-    /// Solid state.
+    /// A solid-state device.
     SolidTier {
-        /// Bytes it holds.
+        /// Capacity.
         gib: (1.0, 1e7);
         /// Rate of reads.
         read_mb_s: (1.0, 1e6);
         /// Rate of writes.
         write_mb_s: (1.0, 1e6);
-        /// Small requests a second.
+        /// Small requests per second.
         iops: (1.0, 1e9);
-        /// Of a read, overlapping.
+        /// Latency of a read; several overlap.
         latency_read_us: (0.0, 1e6);
-        /// Of a write, overlapping.
+        /// Latency of a write; several overlap.
         latency_write_us: (0.0, 1e6);
-        /// Commands beyond the queue.
+        /// Commands in flight at the device; others wait in the queue.
         depth: (1.0, 65_536.0);
-        /// A flush.
+        /// Time of a flush.
         flush_ms: (0.0, 1000.0);
     }
-    /// Programs that reach all of it through one mount, on the cores of the servers: costs beside those of messages.
+    /// Programs that use the file system through one mount, on the servers' cores. The costs are additional to those of
+    /// messages.
     Mount {
-        /// Programs.
+        /// Number of programs.
         programs: (1.0, 1024.0);
-        /// CPU of a program for one write(2), kernel included.
+        /// CPU time of a program for one write(2), including the kernel.
         program_write_us: (0.0, 1e6);
-        /// And for each of its bytes.
+        /// Additional time per byte.
         program_write_byte_ns: (0.0, 1e3);
-        /// CPU of a program for one read(2).
+        /// CPU time of a program for one read(2).
         program_read_us: (0.0, 1e6);
-        /// And for each of its bytes.
+        /// Additional time per byte.
         program_read_byte_ns: (0.0, 1e3);
-        /// CPU of the mount for one write of the kernel, before the client has it.
+        /// CPU time of the mount for one kernel write, before the client has it.
         write_us: (0.0, 1e6);
-        /// And for each of its bytes.
+        /// Additional time per byte.
         write_byte_ns: (0.0, 1e3);
-        /// Beside that for a small write, which the client sends with others.
+        /// Additional time for a small write, which the client coalesces with others.
         gather_us: (0.0, 1e6);
-        /// And for each of its bytes.
+        /// Additional time per byte of such a write.
         gather_byte_ns: (0.0, 1e3);
-        /// CPU of the mount for one read of the kernel, when the client has its bytes.
+        /// CPU time of the mount for one kernel read, once the client has its bytes.
         read_us: (0.0, 1e6);
-        /// And for each of its bytes.
+        /// Additional time per byte.
         read_byte_ns: (0.0, 1e3);
-        /// Beside that for a small read, which the client finds in what it keeps.
+        /// Additional time for a small read that the client serves from its cache.
         kept_us: (0.0, 1e6);
-        /// And for each of its bytes.
+        /// Additional time per byte of such a read.
         kept_byte_ns: (0.0, 1e3);
-        /// From work for a thread that sleeps to its first instruction, on a processor that has nothing to do.
+        /// Time from work for a sleeping thread to its first instruction, on an idle processor.
         wake_us: (0.0, 1e6);
-        /// CPU of whoever wakes a thread there.
+        /// CPU time of the thread that wakes another on an idle processor.
         wake_work_us: (0.0, 1e6);
     }
     /// The metadata server.
     Mds {
-        /// Bytes of the MDT.
+        /// Capacity of the MDT.
         mdt_gib: (1.0, 1e6);
         /// Rows that it keeps in memory.
         cache_mib: (1.0, 1e6);
     }
-    /// What calls on names cost a client's machine beside their messages (system call, kernel, FUSE and our layer of it), and
-    /// how many changes a client of the paper had under way.
+    /// What name operations cost a client node besides their messages: system call, kernel, FUSE and our FUSE layer.
+    /// Also the number of changes that a client in the paper has in flight.
     Names {
-        /// CPU of a program that makes or takes away.
+        /// CPU time of a program for a create or remove.
         change_program_us: (0.0, 1e6);
-        /// CPU of the mount's thread for it.
+        /// CPU time of the mount's thread for it.
         change_mount_us: (0.0, 1e6);
-        /// CPU of a program that looks or opens.
+        /// CPU time of a program for a lookup or open.
         look_program_us: (0.0, 1e6);
-        /// CPU of the mount's thread for it.
+        /// CPU time of the mount's thread for it.
         look_mount_us: (0.0, 1e6);
-        /// Changes and opens of a client at any time, in the paper's way.
+        /// Changes and opens that a client has in flight in the paper's mode.
         changes_in_flight: (1.0, 1024.0);
     }
     /// How the baseline was measured.
     Xdd {
-        /// Part of the device that random requests go to.
+        /// Fraction of the device that random requests cover.
         region: (0.0001, 1.0);
     }
-    /// Where journals lie, and what another journal's transactions look like.
+    /// Where journals are, and the shape of another journal's transactions.
     JournalSection {
-        /// Bytes of a journal.
+        /// Size of a journal.
         mib: (1.0, 65_536.0);
-        /// How far data lie behind it, as a part of the device.
+        /// Distance of the data behind the journal, as a fraction of the device.
         distance: (0.0, 0.9);
-        /// Metadata of a transaction.
+        /// Metadata blocks of a transaction.
         blocks_kib: (0.0, 65_536.0);
-        /// Its commit record.
+        /// The commit record.
         record_kib: (0.0, 1024.0);
-        /// Between transactions that nobody waits for.
+        /// Time between commits that no request waits for.
         interval_s: (0.01, 3600.0);
     }
 }
 
-/// What an OST's bytes, or journals, lie on.
+/// A device for an OST's data, or for journals.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum TierSection {
-    /// With heads.
+    /// A device with heads.
     Heads(Box<HeadsTier>),
-    /// Without.
+    /// A solid-state device.
     Solid(Box<SolidTier>),
 }
 
 impl Param {
-    /// As a whole number.
+    /// The value as a whole number.
     pub fn count(&self) -> u32 {
         self.value as u32
     }
 
-    /// Milliseconds.
+    /// A duration given in milliseconds.
     pub fn ms(&self) -> Duration {
         Duration::from_secs_f64(self.value / 1e3)
     }
 
-    /// Microseconds.
+    /// A duration given in microseconds.
     pub fn us(&self) -> Duration {
         Duration::from_secs_f64(self.value / 1e6)
     }
@@ -271,7 +272,7 @@ impl TierSection {
         }
     }
 
-    /// Rate of writes.
+    /// The rate of writes in MB/s.
     pub(super) fn write_mb_s(&self) -> f64 {
         match self {
             Self::Heads(heads) => heads.mb_s.value,
@@ -279,7 +280,7 @@ impl TierSection {
         }
     }
 
-    /// Of a cache that takes writes at once.
+    /// Size of the write cache.
     pub(super) fn cache_bytes(&self) -> u64 {
         match self {
             Self::Heads(heads) => heads.cache_mib.mib(),
@@ -302,7 +303,7 @@ impl TierSection {
         Ok(())
     }
 
-    /// The model.
+    /// The model of the device.
     pub fn model(&self) -> TierModel {
         match self {
             Self::Heads(heads) => heads.model(),

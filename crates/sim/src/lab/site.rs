@@ -1,4 +1,4 @@
-//! A described machine with the real servers on it, in one mode.
+//! A described machine that runs the real servers in one mode.
 
 use std::{
     cell::{Cell, RefCell},
@@ -28,75 +28,75 @@ use super::{
     sections::{Mds, Mount, TierSection},
 };
 
-/// Rows an OST keeps in memory.
+/// Rows that an OST keeps in memory.
 const OST_CACHE_BYTES: u64 = 256 << 20;
-/// Bytes of the MDT, which lies on a device of its own.
+/// Bytes of the MDT, which is on a separate device.
 const MDT_BYTES: u64 = 4 << 30;
 
-/// When a run is measured.
+/// The measurement window of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Until all is under way.
+    /// Time until the load is steady.
     pub warm_up: Duration,
-    /// Then it is counted for this long.
+    /// Time of the measurement after that.
     pub length: Duration,
 }
 
-/// Where the MDT lies.
+/// Where the MDT is.
 #[derive(Clone, Copy)]
 pub enum MdtPlace<'a> {
     /// There is none.
     Nowhere,
-    /// On a device that takes no time; where all is one machine, on that of the OSTs.
+    /// On a device that takes no time; if all runs on one machine, on the OSTs' device.
     Aside,
-    /// On this one, which nothing else uses, with the journal of the machine and transactions of the mode.
+    /// On this device, which nothing else uses, with the machine's journal and the mode's transactions.
     On(&'a TierSection, &'a Mds),
 }
 
-/// What a run showed.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// 10^6 bytes a second, replied.
+    /// Acknowledged 10^6 bytes a second.
     pub mb_s: f64,
-    /// What the OSTs' tiers did, all together, in the window.
+    /// Statistics of all OST tiers together in the window.
     pub tiers: TierStats,
-    /// Seconds of all tiers together in the window.
+    /// Length of the window times the number of tiers, in seconds.
     pub tier_seconds: f64,
     /// Groups of transactions committed in the window.
     pub commits: u64,
-    /// Writes replied in the window.
+    /// Writes acknowledged in the window.
     pub writes: u64,
 }
 
 /// One OST.
 pub struct Ost {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: Address,
-    /// Its server's machine.
+    /// The node of its server.
     pub node: NodeId,
     store: Store,
 }
 
-/// See the module.
+/// A machine with its servers.
 pub struct Site {
-    /// The world.
+    /// The simulated world.
     pub sim: Sim,
     /// All OSTs.
     pub osts: Vec<Ost>,
-    /// What their bytes lie on.
+    /// The devices of the OSTs.
     tiers: Vec<Tier>,
-    /// What the MDT lies on, if that takes time and is nothing else's.
+    /// The device of the MDT, if it takes time and nothing else uses it.
     mdt_tier: Option<Tier>,
-    /// What all threads run on, where all is one machine.
+    /// The processors of all threads, if all runs on one machine.
     processors: Option<Processors>,
-    /// Where the MDT listens, if there is one.
+    /// The MDT's address, if there is an MDT.
     pub mgs: Address,
-    /// The cluster.
+    /// UUID of the cluster.
     pub uuid: Uuid,
     costs: Rc<CpuCosts>,
 }
 
-/// Counts replied bytes within a window.
+/// Counts acknowledged bytes within a window.
 #[derive(Clone, Default)]
 pub struct Meter {
     bytes: Rc<Cell<u64>>,
@@ -104,7 +104,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A write was replied.
+    /// Counts an acknowledged write.
     pub fn replied(&self, bytes: u64) {
         self.bytes.set(self.bytes.get() + bytes);
         self.writes.set(self.writes.get() + 1);
@@ -112,7 +112,7 @@ impl Meter {
 }
 
 impl Site {
-    /// Makes the machines, formats and serves the OSTs, and the MDT if there is one.
+    /// Adds the nodes, formats the OSTs and serves them, and the MDT if there is one.
     pub async fn build(
         sim: &Sim,
         machine: &Machine,
@@ -145,7 +145,7 @@ impl Site {
             for number in 0..machine.servers.osts_per_node.count() {
                 let index = site.osts.len() as u32;
                 if site.processors.is_some() && number > 0 {
-                    // A thread each.
+                    // Each OST is a separate thread.
                     node = site.add_node(machine, &format!("ost{index}"), 1);
                 }
                 let tier = site.tiers[first_tier + (number % tiers) as usize].clone();
@@ -174,7 +174,7 @@ impl Site {
         Ok(site)
     }
 
-    /// A machine on the network, running.
+    /// Adds a running node on the network.
     pub fn add_node(&self, machine: &Machine, name: &str, cores: u32) -> NodeId {
         let node = self.sim.add_node(name);
         match (&machine.mount, &self.processors) {
@@ -190,7 +190,7 @@ impl Site {
         node
     }
 
-    /// A program of the machine that is all there is: a thread that sleeps as soon as it waits.
+    /// Adds a program, if all runs on one machine: a thread that sleeps as soon as it waits.
     pub fn add_program(&self, machine: &Mount, name: &str) -> NodeId {
         let node = self.sim.add_node(name);
         if let Some(processors) = &self.processors {
@@ -200,7 +200,7 @@ impl Site {
         node
     }
 
-    /// The map of the cluster.
+    /// The cluster map.
     fn map(&self) -> ClusterMap {
         let target = |id: TargetId, address: &Address| MapTarget {
             id,
@@ -212,7 +212,7 @@ impl Site {
         ClusterMap { cluster: self.uuid, epoch: 1, targets }
     }
 
-    /// Lets the world run over the window, and tells what happened in it.
+    /// Runs the simulation over the window and returns its results.
     pub async fn measure(&self, meter: &Meter, window: Window) -> Outcome {
         self.sim.sleep(window.warm_up).await;
         let before = self.look(meter);
@@ -228,12 +228,12 @@ impl Site {
         }
     }
 
-    /// What the OSTs' tiers have done, all together.
+    /// Statistics of all OST tiers together.
     pub fn tiers(&self) -> TierStats {
         self.tiers.iter().fold(TierStats::default(), |sum, tier| sum.plus(&tier.stats()))
     }
 
-    /// What the MDT's own device has done.
+    /// Statistics of the MDT's own device.
     pub fn mdt_tier(&self) -> TierStats {
         self.mdt_tier.as_ref().map(Tier::stats).unwrap_or_default()
     }
@@ -245,7 +245,7 @@ impl Site {
     }
 }
 
-/// Where the journals of a mode lie.
+/// Where the journals of a mode are.
 struct Journals {
     mode: Mode,
     shape: Option<JournalShape>,
@@ -261,7 +261,7 @@ impl Journals {
         let sas =
             sas.flat_map(|sas| (0..sas.tiers.count()).map(|n| Tier::new(sim, sas.tier.model(), 10_000 + u64::from(n))));
         let ssd = machine.ssd.as_ref().filter(|_| mode.journal == JournalPlace::Ssd).map(|ssd| {
-            // A command goes there and its answer comes back.
+            // The command travels to the device, and its reply back.
             let way = ssd.round_trip_us.us() / 2;
             let ports = (0..ssd.ports.count()).map(|_| Port::new(machine.port.mb_s.mb_s(), way)).collect();
             (Tier::new(sim, ssd.tier.model(), 20_000), ports)
@@ -270,7 +270,7 @@ impl Journals {
         Self { mode, shape: mode.shape(machine), bytes, sas: sas.collect(), ssd, osts: machine.osts() }
     }
 
-    /// None: it takes no time.
+    /// `None`: the journal takes no time.
     fn of(&self, index: u32, (own, part): (&Tier, u64), port: &Port) -> Option<Placement> {
         let shape = self.shape;
         match self.mode.journal {
@@ -295,12 +295,12 @@ impl Journals {
     }
 }
 
-/// How threads of a machine with a mount sleep.
+/// How the threads of a machine with a mount sleep.
 fn waking(mount: &Mount, looks: bool) -> Waking {
     Waking { latency: mount.wake_us.us(), work: mount.wake_work_us.us(), looks }
 }
 
-/// Where an OST's store is on its node.
+/// Directory of an OST's store on its node.
 fn dir(index: u32) -> String {
     format!("/ost{index}")
 }
@@ -332,7 +332,7 @@ async fn serve_mdt(site: &mut Site, machine: &Machine, mode: Mode, mdt: MdtPlace
     if site.processors.is_some()
         && let Some(tier) = site.tiers.first()
     {
-        // It lies on the same device.
+        // The MDT is on the OSTs' device.
         for file in ["/mdt/data", "/mdt/journal"] {
             let placement = Placement { tier: tier.clone(), port: None, base: 0, shape: None, bulk_journal: None };
             site.sim.place_disk(node, file, &placement);
@@ -372,19 +372,19 @@ fn options() -> TargetOptions {
     TargetOptions { recovery_window: Duration::from_secs(1), ..TargetOptions::default() }
 }
 
-/// Tasks that stop when the experiment is over.
+/// Tasks that stop when the experiment ends.
 pub struct Load {
     env: Env,
     pub(super) failure: Rc<RefCell<Option<String>>>,
 }
 
 impl Load {
-    /// On a shard of `env`.
+    /// Runs its tasks on a shard of `env`.
     pub fn new(env: &Env) -> Self {
         Self { env: env.clone(), failure: Rc::default() }
     }
 
-    /// Repeats `step` with rising numbers; an error ends it, and fails the experiment.
+    /// Repeats `step` with rising numbers. An error ends it and fails the experiment.
     pub fn repeat<F>(&self, mut step: impl FnMut(u64) -> F + 'static)
     where
         F: Future<Output = Result<(), String>> + 'static,
@@ -400,7 +400,7 @@ impl Load {
         }));
     }
 
-    /// What went wrong, if anything did.
+    /// The first failure of a task, if there was one.
     pub fn check(&self) -> Result<(), String> {
         self.failure.borrow().clone().map_or(Ok(()), Err)
     }

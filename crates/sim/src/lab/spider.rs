@@ -1,4 +1,4 @@
-//! [Spider]'s table 1 and figures 6 to 8: the baseline, then IOR and obdfilter-survey in each journal mode.
+//! Table 1 and figures 6 to 8 of [Spider]: the baseline, then IOR and obdfilter-survey in each journal mode.
 
 use super::{
     CPU_COSTS, Gtc, Machine, MeasuredCosts, Mode, Outcome, Window,
@@ -6,68 +6,68 @@ use super::{
     ior, mode, survey, xdd,
 };
 
-/// How much of it is run.
+/// Parameters of the experiment.
 #[derive(Clone, Debug)]
 pub struct SpiderOptions {
-    /// Of every chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Threads of obdfilter-survey, over all OSTs.
+    /// Thread counts of obdfilter-survey, over all OSTs.
     pub threads: Vec<u32>,
-    /// When a point is measured.
+    /// The measurement window of each point.
     pub window: Window,
-    /// Which modes are surveyed.
+    /// The modes to survey.
     pub modes: Vec<Mode>,
     /// Steps of the program like GTC.
     pub gtc_steps: u32,
-    /// CPUs cost this many times what the machine says.
+    /// Multiplier for the machine's CPU costs.
     pub cpu_factor: f64,
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// As RESULTS has it.
+    /// The name in RESULTS.
     pub name: &'static str,
     /// `MB/s` or `percent`.
     pub unit: &'static str,
-    /// The paper's figure.
+    /// The paper's number.
     pub published: Option<f64>,
-    /// Ours in the paper's mode.
+    /// Our number in the paper's mode.
     pub paper_mode: Option<f64>,
-    /// Ours by default.
+    /// Our number with our defaults.
     pub default: Option<f64>,
 }
 
-/// obdfilter-survey over threads, in one mode.
+/// Rates of obdfilter-survey over threads, in one mode.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// The mode.
     pub mode: Mode,
-    /// One per number of threads.
+    /// One outcome per thread count.
     pub points: Vec<Outcome>,
 }
 
-/// All of it.
+/// All results.
 #[derive(Clone, Debug)]
 pub struct Spider {
     /// The table.
     pub rows: Vec<Row>,
     /// The figures.
     pub curves: Vec<Curve>,
-    /// The program like GTC, if it was run.
+    /// Results of the program like GTC, if it was run.
     pub gtc: Option<Gtc>,
-    /// IOR with synchronous journals, inside.
+    /// IOR with synchronous internal journals.
     pub sync_ior: Outcome,
-    /// IOR by default.
+    /// IOR with our defaults.
     pub default_ior: Outcome,
-    /// Threads of the curves.
+    /// Thread counts of the curves.
     pub threads: Vec<u32>,
 }
 
-/// What `xdd-28-write` was.
+/// The published value of `xdd-28-write`.
 const PUBLISHED_28_WRITE: f64 = 5608.15;
 
-/// Runs it. `say` hears what is being done, and how many steps of how many are. Errors: words.
+/// Runs the experiment. It calls `say` with the current step, its number and the total. Errors: text for the user.
 pub fn spider(
     machine: &Machine,
     options: &SpiderOptions,
@@ -151,7 +151,7 @@ fn row(
     Row { name, unit, published, paper_mode, default }
 }
 
-/// Change of the run time by asynchronous journals, and by default, against synchronous ones.
+/// Change of the run time against synchronous journals: with asynchronous journals, and with our defaults.
 fn runtime(gtc: Option<&Gtc>, name: &'static str, cores: u32, published: f64) -> Row {
     let of = |runs: fn(&Gtc) -> &[Run]| gtc.and_then(|gtc| gtc.runtime(runs(gtc), cores));
     row(name, "percent", Some(published), of(|gtc| &gtc.asynchronous), of(|gtc| &gtc.default))

@@ -1,7 +1,7 @@
-//! obdfilter-survey: threads on the servers themselves that write to the OSTs, without a network between.
+//! obdfilter-survey: threads on the servers write to the OSTs without a network in between.
 //!
-//! Threads are counted over all OSTs and spread over them in turn; each appends transfers of 1 MiB to an object of its own,
-//! one at a time. They use the session half of the client, over the server's loopback.
+//! Thread counts are over all OSTs, and the threads are assigned to OSTs in turn. Each thread appends transfers of 1
+//! MiB to its own object, one at a time. It uses the client's session code over the server's loopback.
 
 use std::rc::Rc;
 
@@ -18,10 +18,10 @@ use super::{
     site::{Load, MdtPlace, Meter, Site},
 };
 
-/// What is kept for replay takes no memory here, and the servers' own threads keep nothing.
+/// Pins take no memory here, and the servers' own threads pin nothing.
 const PINS_BYTES: u64 = 1 << 40;
 
-/// One point: `threads` for the window. Errors: words.
+/// Measures one point: `threads` threads for the window. Errors: text for the user.
 pub fn survey(
     machine: &Machine,
     mode: Mode,

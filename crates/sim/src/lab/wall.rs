@@ -1,12 +1,15 @@
-//! [Wall]: mdtest over tasks, with the MDT on a disk and on solid state, and the open of one shared file by all.
+//! mdtest of [Wall] over task counts, with the MDT on a disk and on a solid-state device, and the open of one shared
+//! file by all tasks.
 //!
-//! Each task makes files (and directories) without data in directories of its own, looks at those of a neighbour on another
-//! host, and takes its own away; between the phases all wait for each other, and until the MDT has made what was answered
-//! ahead. A host is a client, which its tasks share; where there is one host, another looks. There are as many hosts as the
-//! testbed has, as long as each task has a core; beyond that as many as give each one: no host is ever oversubscribed.
+//! Each task makes empty files (and directories) in its own directories, looks up those of a neighbour on another host,
+//! and removes its own. Between the phases all tasks wait for each other, and until the MDT has executed all delayed
+//! directory operations. A host is one client, shared by its tasks. With only one host, another host does the lookups.
+//! The number of hosts is that of the testbed as long as each task has a core. Beyond that there are enough hosts to
+//! give each task one: no host is ever oversubscribed.
 //!
-//! The paper's way: each change is waited for, so many of a client at a time as the machine says, in transactions like ext3's.
-//! By default changes are answered ahead where names are leased (decision 23).
+//! In the paper's mode each change waits for its reply. A client has as many changes in flight as the machine
+//! description says, and transactions are like ext3's. By default directory operations are delayed where the client has
+//! an entries-write lease (decision 23).
 //! Source: [Wall] 3.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
@@ -30,74 +33,75 @@ use super::{
     site::{MdtPlace, Site},
 };
 
-/// Tasks of the rows.
+/// Task counts of the rows.
 pub const TASKS: [u32; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16_384];
-/// Files of all tasks together, as many directories: [Wall] 3.1.
+/// Files of all tasks together, and as many directories: [Wall] 3.1.
 pub const FILES: u32 = 300_000;
-/// Where the paper compares devices.
+/// Task count at which the paper compares devices.
 pub const COMPARED_AT: u32 = 64;
-/// Devices of the rows; others are compared with them at [`COMPARED_AT`].
+/// Devices of the rows. Others are compared with them at [`COMPARED_AT`].
 pub const DEVICES: [&str; 2] = ["sata", "ssd"];
-/// Entries of a directory: [Wall] 3.1.
+/// Entries per directory: [Wall] 3.1.
 const DIRECTORY_ENTRIES: u32 = 400;
 const SHARED: &[u8] = b"shared";
 
-/// What is counted, in this order.
+/// The measured operations, in this order.
 pub const OPERATIONS: [&str; 6] = ["create", "stat", "remove", "dir-create", "dir-stat", "dir-remove"];
 
-/// How much of it is run.
+/// Parameters of the experiment.
 #[derive(Clone, Debug)]
 pub struct WallOptions {
-    /// Of every chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How many tasks, run by run.
+    /// The task count of each run.
     pub tasks: Vec<u32>,
-    /// Files of all tasks together, and as many directories; each task makes as many as the others.
+    /// Files of all tasks together, and as many directories. All tasks make the same number.
     pub files: u32,
-    /// CPUs cost this many times what the machine says.
+    /// Multiplier for the machine's CPU costs.
     pub cpu_factor: f64,
 }
 
-/// One number of tasks on one device in one mode.
+/// The results for one task count on one device in one mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WallRun {
-    /// What the MDT lies on: a name of the machine's section `mdt`.
+    /// The MDT's device: a name in the machine's section `mdt`.
     pub device: String,
-    /// The paper's way, or ours by default.
+    /// True in the paper's mode, false with our defaults.
     pub is_papers: bool,
-    /// Tasks.
+    /// Number of tasks.
     pub tasks: u32,
-    /// Hosts they run on.
+    /// Number of hosts that they run on.
     pub hosts: u32,
-    /// Files made.
+    /// Number of files made.
     pub files: u32,
-    /// Most entries of a directory.
+    /// Most entries in one directory.
     pub entries: u32,
-    /// Operations a second, as [`OPERATIONS`].
+    /// Operations per second, ordered as [`OPERATIONS`].
     pub rates: [f64; 6],
-    /// Part of the time that the MDT's device was at work, as [`OPERATIONS`].
+    /// Fraction of the time that the MDT's device was busy, ordered as [`OPERATIONS`].
     pub device_busy: [f64; 6],
-    /// Milliseconds from the first open of one shared file to the last reply.
+    /// Milliseconds from the first open of the shared file to the last reply.
     pub open_shared_ms: f64,
 }
 
-/// All of it.
+/// All results.
 #[derive(Clone, Debug)]
 pub struct Wall {
     /// In the order in which they were run.
     pub runs: Vec<WallRun>,
-    /// Operations a second that the MDS's thread could answer if it never waited, as [`OPERATIONS`], in each run alike.
+    /// Operations per second that the MDS's thread could answer if it never waited, ordered as [`OPERATIONS`]. The same
+    /// for each run.
     pub thread_limit: [f64; 6],
 }
 
 impl Wall {
-    /// One of them.
+    /// The results of one run.
     pub fn run(&self, device: &str, is_papers: bool, tasks: u32) -> Option<&WallRun> {
         self.runs.iter().find(|run| (&*run.device, run.is_papers, run.tasks) == (device, is_papers, tasks))
     }
 }
 
-/// Runs it. `say` hears what is being done, and how many steps of how many are. Errors: words.
+/// Runs the experiment. It calls `say` with the current step, its number and the total. Errors: text for the user.
 pub fn wall(machine: &Machine, options: &WallOptions, say: &mut dyn FnMut(&str, usize, usize)) -> Result<Wall, String> {
     let (Some(names), Some(mds)) = (&machine.names, &machine.mds) else {
         return Err("the machine has no sections [names] and [mds]: see machines/wall.toml".into());
@@ -141,7 +145,7 @@ pub fn wall(machine: &Machine, options: &WallOptions, say: &mut dyn FnMut(&str, 
     Ok(Wall { runs, thread_limit: thread_limit(&costs) })
 }
 
-/// Hosts for so many tasks.
+/// Number of hosts for this many tasks.
 fn hosts_of(machine: &Machine, tasks: u32) -> u32 {
     let (nodes, cores) = (machine.clients.nodes.count(), machine.clients.cores.count());
     if tasks <= nodes * cores { tasks.min(nodes) } else { tasks.div_ceil(cores) }
@@ -163,7 +167,7 @@ struct Experiment<'a> {
     is_papers: bool,
 }
 
-/// See [`WallRun`].
+/// The measured part of a [`WallRun`].
 struct Shown {
     rates: [f64; 6],
     device_busy: [f64; 6],
@@ -175,12 +179,12 @@ impl Experiment<'_> {
         mode(if self.is_papers { "async-internal" } else { "default" }).expect("a mode of the table")
     }
 
-    /// `amount`: tasks, and files of each.
+    /// `amount`: tasks, and files per task.
     async fn phases(&self, sim: &Sim, device: &TierSection, (tasks, files): (u32, u32)) -> Result<Shown, String> {
         let place = MdtPlace::On(device, self.mds);
         let site = Site::build(sim, self.machine, self.mode(), self.costs, place).await?;
         let mut hosts = Vec::new();
-        // Where there is one, the second only looks.
+        // With one working host, a second one does the lookups.
         for number in 0..hosts_of(self.machine, tasks).max(2) {
             hosts.push(self.host(&site, number).await?);
         }
@@ -199,7 +203,7 @@ impl Experiment<'_> {
         let begun = sim.now();
         let opened = all(&tasks, Task::open_shared).await?;
         let open_shared_ms = opened.since(begun).as_secs_f64() * 1e3;
-        // What was answered ahead and lost is told now.
+        // A lost delayed directory operation is reported now.
         for host in &hosts {
             host.check().await?;
         }
@@ -225,7 +229,7 @@ impl Experiment<'_> {
     }
 }
 
-/// All of them do something, and wait for each other. When the last one had done it.
+/// Runs something on all tasks and waits for them. Returns the time when the last one ended.
 async fn all<F>(tasks: &[Task], what: impl Fn(Task) -> F) -> Result<Time, String>
 where
     F: Future<Output = ClientResult<()>> + 'static,
@@ -235,12 +239,12 @@ where
     barrier.all().await
 }
 
-/// `count` tasks, on the first `working` of the hosts in turn.
+/// `count` tasks, assigned in turn to the first `working` hosts.
 fn crew(hosts: &[Rc<Host>], working: usize, count: u32) -> Vec<Task> {
     let own: Vec<Directories> = (0..count).map(|_| Directories::default()).collect();
     let of = |rank: usize| {
         let host = rank % working;
-        // The next task that is on another host; with one host its own, looked at from another.
+        // The next task on another host. With one host it is the task itself, whose files another host looks up.
         let others = (rank + 1..rank + own.len()).map(|other| other % own.len());
         let neighbour = others.into_iter().find(|other| other % working != host).unwrap_or(rank);
         let looker = if working == 1 { 1 } else { host };
@@ -256,43 +260,43 @@ fn crew(hosts: &[Rc<Host>], working: usize, count: u32) -> Vec<Task> {
     (0..own.len()).map(of).collect()
 }
 
-/// CPU of a call beside its messages.
+/// CPU time of a call besides its messages.
 struct Call {
     program: Duration,
     mount: Duration,
 }
 
-/// A client's machine.
+/// A client node.
 struct Host {
     env: Env,
     client: Client,
-    /// Who may change a name or open, where each is waited for.
+    /// Limits changes and opens in flight in the paper's mode, where each waits for its reply.
     turns: Option<Semaphore>,
     change: Call,
     look: Call,
-    /// What nobody waited for.
+    /// The first failure of a call that no task waited for.
     failure: RefCell<Option<String>>,
 }
 
 impl Host {
-    /// The program has a core, the mount's thread is everybody's.
+    /// The program has its own core; all programs share the mount's thread.
     async fn charge(&self, call: &Call) {
         self.env.sleep(call.program).await;
         self.env.charge_cpu(call.mount).await;
     }
 
-    /// A change of a name in `dir`.
+    /// Changes a name in `dir`.
     async fn change(&self, dir: Fid, change: impl Future<Output = ClientResult<()>>) -> ClientResult<()> {
         self.charge(&self.change).await;
         let Some(turns) = &self.turns else { return change.await };
         let _mine = turns.acquire().await;
         change.await?;
-        // Also if it was answered ahead.
+        // Wait for a delayed directory operation too.
         self.client.settled(dir).await;
         Ok(())
     }
 
-    /// open(2) with O_CREAT | O_EXCL, and close(2), for which nobody waits.
+    /// open(2) with O_CREAT | O_EXCL, and close(2), which no task waits for.
     async fn create(self: &Rc<Self>, dir: Fid, name: &[u8]) -> ClientResult<()> {
         self.charge(&self.change).await;
         let (client, who) = (&self.client, caller());
@@ -301,7 +305,7 @@ impl Host {
             Some(turns) => Some(turns.acquire().await),
             None => None,
         };
-        let ahead = self.turns.is_none().then(|| client.create_ahead(&who, dir, name, 0o644, open)).flatten();
+        let ahead = self.turns.is_none().then(|| client.create_delayed(&who, dir, name, 0o644, open)).flatten();
         let file = match ahead {
             Some((_, coming)) => coming,
             None => client.create(&who, dir, name, 0o644, open, LayoutSpec::inherit()).await?.1.into(),
@@ -324,7 +328,7 @@ impl Host {
         self.client.lookup(&caller(), dir, name).await.map(drop)
     }
 
-    /// Errors: words, if anything was lost.
+    /// Errors: a text, if anything was lost.
     async fn check(&self) -> Result<(), String> {
         self.client.sync_all().await.map_err(|error| error.to_string())?;
         self.failure.take().map_or(Ok(()), Err)
@@ -337,13 +341,13 @@ type Directories = Rc<RefCell<Vec<Fid>>>;
 #[derive(Clone)]
 struct Task {
     host: Rc<Host>,
-    /// Where it looks from.
+    /// The host that does its lookups.
     looker: Rc<Host>,
     rank: usize,
     own: Directories,
-    /// What it looks at.
+    /// The directories that it looks up.
     neighbour: Directories,
-    /// What it holds open.
+    /// The files that it has open.
     files: Rc<RefCell<Vec<OpenFile>>>,
 }
 
@@ -358,7 +362,7 @@ impl Task {
         Ok(())
     }
 
-    /// One of [`OPERATIONS`], for each of its files or directories.
+    /// Runs one of [`OPERATIONS`] on each of its files or directories.
     async fn phase(self, operation: usize, files: u32) -> ClientResult<()> {
         let (host, client, who) = (&self.host, &self.host.client, caller());
         for number in 0..files {
@@ -387,7 +391,7 @@ impl Task {
         client.close(file).await
     }
 
-    /// It stays open.
+    /// The file stays open.
     async fn open_shared(self) -> ClientResult<()> {
         let (host, client) = (&self.host, &self.host.client);
         host.charge(&host.look).await;

@@ -1,7 +1,8 @@
-//! xdd on the device models alone: the baseline, what the hardware does without a file system.
+//! xdd on the device models alone: the baseline, which is what the hardware does without a file system.
 //!
-//! One request of 1 MiB at a time on each LUN, as [Spider] 3.2 has it ("synchronously"). Sequential figures of one LUN and
-//! of all, and random ones of one, calibrate the model; those of all LUNs at random are its own.
+//! Each LUN has one request of 1 MiB at a time, as in [Spider] 3.2 ("synchronously"). Three sets of figures calibrate
+//! the model: sequential ones of one LUN and of all LUNs, and random ones of one LUN. The random figures of all LUNs
+//! are results of the model.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -13,19 +14,19 @@ use forebay_env::{
 
 use super::{Machine, payload::TRANSFER_BYTES};
 
-/// How long each figure is taken.
+/// How long each figure is measured.
 const LENGTH: Duration = Duration::from_secs(10);
 
-/// MB/s.
+/// Rates in MB/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Baseline {
-    /// Sequential.
+    /// Sequential reads.
     pub read: f64,
-    /// Sequential.
+    /// Sequential writes.
     pub write: f64,
-    /// Anywhere in the region.
+    /// Random reads within the region.
     pub random_read: f64,
-    /// Anywhere in the region.
+    /// Random writes within the region.
     pub random_write: f64,
 }
 
@@ -35,7 +36,7 @@ struct Pattern {
     random: bool,
 }
 
-/// One LUN, or all from all hosts at once.
+/// Runs on one LUN, or on all LUNs from all hosts at the same time.
 pub fn xdd(machine: &Machine, all: bool, seed: u64) -> Result<Baseline, String> {
     let run = |write, random| one(machine, all, Pattern { write, random }, seed);
     Ok(Baseline {

@@ -1,14 +1,15 @@
-//! Bytes of one file: who wrote each range last, and what may be there instead after a crash of client and server.
+//! The bytes of one file: the last write to each range, and what may be there instead after a crash of client and
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names one write; 0 = nobody: zeros.
+/// Identifies a write. 0: never written, so zeros.
 pub type WriteTag = u64;
 
-/// Nobody knows what is there, as it cannot be read: anything will do.
+/// Stands for unreadable bytes: any content is accepted.
 const UNKNOWN: WriteTag = WriteTag::MAX;
 
-/// The eight bytes that write `tag` puts at file offset `8 * number`.
+/// The eight bytes of write `tag` at file offset `8 * number`.
 fn word(tag: WriteTag, number: u64) -> [u8; 8] {
     if tag == 0 {
         return [0; 8];
@@ -18,7 +19,7 @@ fn word(tag: WriteTag, number: u64) -> [u8; 8] {
     word.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes()
 }
 
-/// The byte that write `tag` puts at file offset `offset`.
+/// The byte of write `tag` at file offset `offset`.
 pub fn tag_byte(tag: WriteTag, offset: u64) -> u8 {
     word(tag, offset >> 3)[(offset & 7) as usize]
 }
@@ -37,16 +38,17 @@ pub fn fill(tag: WriteTag, offset: u64, length: usize) -> Vec<u8> {
 
 /// One file's bytes.
 ///
-/// Invariant: `ranges` maps the start of each range to its history, oldest first, current last; the first starts at 0; a
-/// range ends where the next begins, the last one never.
+/// Invariant: `ranges` maps the start of each range to its history, oldest first, current last. The first range starts
+/// at 0. A range ends where the next begins; the last one is unbounded.
 #[derive(Clone, Debug)]
 pub struct FileModel {
     ranges: BTreeMap<u64, Vec<WriteTag>>,
     /// Sizes since the last sync, current last.
     sizes: Vec<u64>,
-    /// Writes that were refused for want of space, or failed: what of one lies beyond the end of the file shows when that moves on.
+    /// Writes that were refused with ENOSPC, or failed. Their bytes beyond the end of the file may show when the file
+    /// grows.
     refused: BTreeSet<WriteTag>,
-    /// A size was lost, and no truncate has said yet that bytes beyond what is left shall not reappear.
+    /// A size was lost, and no truncate since then rules out that bytes beyond the present size reappear.
     lost_size: bool,
 }
 
@@ -67,13 +69,13 @@ impl FileModel {
         self.sizes.iter().copied().max().unwrap_or(0)
     }
 
-    /// A write was acknowledged.
+    /// Enters an acknowledged write.
     pub fn write(&mut self, offset: u64, length: u64, tag: WriteTag) {
         self.replace(offset, offset + length, |history| history.push(tag));
         self.set_size(self.size().max(offset + length));
     }
 
-    /// A write was sent and may have happened, whole or in part.
+    /// Enters a write that was sent and may have been executed, in full or in part.
     pub fn maybe_write(&mut self, offset: u64, length: u64, tag: WriteTag) {
         self.replace(offset, offset + length, |history| {
             let current = history.len() - 1;
@@ -81,18 +83,19 @@ impl FileModel {
         });
         let current = self.sizes.len() - 1;
         let size = self.size();
-        // Any prefix of a write over several targets may have raised the size: a later read tells.
+        // Any prefix of a write over several targets may have raised the size: a later read shows it.
         self.sizes.insert(current, size.max(offset + length));
     }
 
-    /// A write, or a part of it, was refused for want of space, or failed: bytes of it may lie beyond the end of the file.
+    /// Marks a write that was refused or failed, in full or in part. Its bytes may lie beyond the end of the file.
     pub fn refuse(&mut self, tag: WriteTag) {
         self.refused.insert(tag);
     }
 
-    /// A hole was punched.
+    /// Enters a hole punch.
     pub fn punch(&mut self, offset: u64, length: u64) {
-        // What a refused write left beyond the end of the file may be gone up to there, in the middle of a block.
+        // The punch may remove a refused write's bytes beyond the end of the file up to this offset, in the middle of a
+        // block.
         self.split(offset);
         self.split(offset + length);
         let end = (offset + length).min(self.size());
@@ -101,14 +104,14 @@ impl FileModel {
         }
     }
 
-    /// A truncate was acknowledged.
+    /// Enters an acknowledged truncate.
     pub fn truncate(&mut self, size: u64) {
         self.lost_size = false;
         self.replace(size, u64::MAX, |history| history.push(0));
         self.set_size(size);
     }
 
-    /// It cannot be read, so nobody knows which of what may be there is.
+    /// The bytes cannot be read, so it is unknown which of the possible contents they have.
     pub fn forget(&mut self, offset: u64, length: u64) {
         self.replace(offset, offset + length, |history| {
             if history.len() > 1 {
@@ -117,12 +120,12 @@ impl FileModel {
         });
     }
 
-    /// Everything current is durable: nothing else can come back.
+    /// Everything current is durable: no earlier state can come back.
     pub fn sync(&mut self) {
         for history in self.ranges.values_mut() {
             let before = history.len() - 1;
             let mut number = 0;
-            // What was refused may still lie beyond the end.
+            // A refused write may still lie beyond the end.
             history.retain(|tag| {
                 number += 1;
                 number > before || self.refused.contains(tag)
@@ -131,8 +134,9 @@ impl FileModel {
         self.sizes.drain(..self.sizes.len() - 1);
     }
 
-    /// Compares bytes read at `offset` with what must be there. `loose`: anything of the history will do, and is current
-    /// from now on. Errors: which byte, what was expected, what was got.
+    /// Compares bytes read at `offset` with the model. With `loose` any state in the history is accepted, and becomes
+    /// current.
+    /// Errors: the first wrong byte, with what was expected and found.
     pub fn check(&mut self, offset: u64, bytes: &[u8], loose: bool) -> Result<(), String> {
         let end = offset + bytes.len() as u64;
         self.split(offset);
@@ -142,7 +146,7 @@ impl FileModel {
             let stop = starts.get(number + 1).copied().unwrap_or(end);
             let part = &bytes[(start - offset) as usize..(stop - offset) as usize];
             let history = self.ranges.get_mut(start).expect("just listed");
-            // Blocks of a write are kept or lost one by one, so each 64 KiB of the file may be of another.
+            // Blocks of a write survive or vanish separately, so each 64 KiB of the file may come from another write.
             let chosen = find(history, &self.refused, loose, *start, part);
             let in_doubt = loose || history.iter().any(|tag| self.refused.contains(tag));
             match chosen {
@@ -155,9 +159,9 @@ impl FileModel {
         Ok(())
     }
 
-    /// Somebody looked at the whole file after write `tag` was refused, or cut short: what he saw is current, if the history allows it
-    /// (unless `loose`: if that is what was current, with parts of the write). It is no more durable for that: what was before may
-    /// come back as ever, but of `tag` nothing that was not seen.
+    /// The whole file was read after write `tag` was refused or cut short. What was read becomes current, if the
+    /// history allows it. Unless `loose`, that means the current contents plus parts of the write. It is not more
+    /// durable than before: earlier states may still come back, but of `tag` only what was read.
     pub fn look(&mut self, size: u64, bytes: &[u8], tag: WriteTag, loose: bool) -> Result<(), String> {
         let (ranges, mut sizes) = (self.ranges.clone(), self.sizes.clone());
         if !loose && size < self.size() {
@@ -173,7 +177,7 @@ impl FileModel {
             let (_, before) = ranges.range(..=start).next_back().expect("the first range starts at 0");
             *history = before.iter().copied().filter(|one| *one != seen && *one != tag).chain([seen]).collect();
         }
-        // The one before the last is what the write would have come to.
+        // The last but one is the size that the complete write would have given.
         sizes.remove(sizes.len().saturating_sub(2));
         sizes.retain(|one| *one != size);
         sizes.push(size);
@@ -181,7 +185,7 @@ impl FileModel {
         Ok(())
     }
 
-    /// A range whose blocks differ in what became of them: cut at every 4 KiB and looked at one by one.
+    /// Checks a range whose blocks come from different writes: splits it at every 4 KiB and checks each piece.
     fn check_piecewise(&mut self, start: u64, part: &[u8], loose: bool) -> Result<(), String> {
         const PIECE: u64 = 4096;
         let end = start + part.len() as u64;
@@ -202,14 +206,14 @@ impl FileModel {
         Ok(())
     }
 
-    /// Compares a size seen; `loose` as in [`FileModel::check`].
+    /// Checks a size that was read; `loose` as in [`FileModel::check`].
     pub fn check_size(&mut self, seen: u64, loose: bool) -> Result<(), String> {
         self.lost_size |= loose && self.longest() > seen;
         if loose && self.sizes.contains(&seen) {
             self.sizes = vec![seen];
             return Ok(());
         }
-        // A write cut into several requests may have raised the size by some of them only.
+        // A write in several requests may have raised the size by some of them only.
         let most = self.sizes.iter().copied().max().unwrap_or(0);
         if loose && self.sizes.len() > 1 && seen <= most {
             self.sizes = vec![seen];
@@ -222,12 +226,12 @@ impl FileModel {
         }
     }
 
-    /// Bytes beyond the size may reappear (P3), until a truncate says that they shall not.
+    /// True if bytes beyond the size may reappear (P3). A truncate rules that out.
     pub fn has_lost_size(&self) -> bool {
         self.lost_size
     }
 
-    /// What is there now, to compare with a model that went on.
+    /// True if there is only one possible state, so that another model can be compared.
     pub fn is_settled(&self) -> bool {
         self.sizes.len() == 1 && self.ranges.values().all(|history| history.len() == 1)
     }
@@ -253,7 +257,7 @@ impl FileModel {
     }
 }
 
-/// The last write of a history that these bytes can be of: the current one, a refused one, or, `loose`, any.
+/// The latest write in the history that these bytes match: the current one, a refused one, or with `loose` any.
 fn find(history: &[WriteTag], refused: &BTreeSet<WriteTag>, loose: bool, start: u64, bytes: &[u8]) -> Option<WriteTag> {
     let current = history.len() - 1;
     let candidates =
@@ -269,7 +273,7 @@ fn first_difference(tag: WriteTag, start: u64, bytes: &[u8]) -> Option<usize> {
         let byte = bytes.iter().enumerate().position(|(i, byte)| *byte != tag_byte(tag, start + (from + i) as u64));
         byte.map(|at| from + at)
     };
-    // Whole words at once, as most are.
+    // Compare whole words where possible: most bytes are in one.
     let (head, rest) = bytes.split_at((start.wrapping_neg() as usize & 7).min(bytes.len()));
     let first = (start + head.len() as u64) >> 3;
     let (words, tail) = rest.as_chunks::<8>();

@@ -1,7 +1,7 @@
-//! What a file system must return: the oracle of one worker's files and names.
+//! The oracle of one worker's files and names: what the file system must return.
 //!
-//! Everything a worker was acknowledged is *current*. What could come back after client and server died together (FAULTS
-//! P3) is kept beside it as history, until a sync.
+//! Everything that was acknowledged to the worker is *current*. Earlier states may come back if client and server die
+//! together (P3 in docs/promises.md). The model keeps them as history until a sync.
 
 mod file;
 mod names;

@@ -1,38 +1,38 @@
-//! Names of one worker's directory tree, with every state since the last sync.
+//! The names of one worker's directory tree, with every state since the last sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::WriteTag;
 
-/// Number of an inode in the model.
+/// The model's number of an inode.
 pub type NodeId = u64;
 
-/// What a path names.
+/// What a path refers to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {
-    /// A regular file; its bytes lie in the worker's table of files.
+    /// A regular file; its bytes are in the worker's table of files.
     File(NodeId),
     /// A directory.
     Dir,
     /// A symbolic link and its target.
     Symlink(String),
-    /// An extended attribute of a file: it has a place of its own among the names (see [`attribute_key`]).
+    /// A file's extended attribute. It has its own key among the names (see [`attribute_key`]).
     Attribute(WriteTag, usize),
 }
 
-/// Where the attribute of a file stands among the names: no path begins like this.
+/// The key of a file's attribute among the names. No path begins like this.
 pub fn attribute_key(file: NodeId) -> String {
     format!("//{file}")
 }
 
-/// A path and what it names.
+/// A path and what it refers to.
 pub type Entry = (String, Node);
 
 /// All names below a worker's directory, by path relative to it.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     current: BTreeMap<String, Node>,
-    /// States since the last sync, oldest first; the current one is not among them.
+    /// States since the last sync, oldest first, without the current one.
     before: Vec<BTreeMap<String, Node>>,
 }
 
@@ -42,13 +42,13 @@ impl Names {
         &self.current
     }
 
-    /// An operation was acknowledged.
+    /// Enters an acknowledged change.
     pub fn change(&mut self, change: impl FnOnce(&mut BTreeMap<String, Node>)) {
         let after = self.after(change);
         self.before.push(std::mem::replace(&mut self.current, after));
     }
 
-    /// The names as `change` will leave them: with its last name a file loses its attribute.
+    /// The names as `change` will leave them. A file that loses its last name loses its attribute.
     pub fn after(&self, change: impl FnOnce(&mut BTreeMap<String, Node>)) -> BTreeMap<String, Node> {
         let mut after = self.current.clone();
         change(&mut after);
@@ -60,10 +60,10 @@ impl Names {
         after
     }
 
-    /// An operation was sent and may have happened.
+    /// Enters a change that was sent and may have been executed.
     pub fn maybe(&mut self, change: impl FnOnce(&mut BTreeMap<String, Node>)) {
         let after = self.after(change);
-        // A state that may be found, but is not current.
+        // A possible state that is not the current one.
         self.before.push(after);
     }
 
@@ -77,7 +77,7 @@ impl Names {
         self.before.drain(..self.before.len().saturating_sub(changes));
     }
 
-    /// A file was synced: its last change of names is durable, and with it all before that; what came after it is not.
+    /// A file was synced. The last change of its names is durable with everything before it, but nothing after it.
     pub fn sync_file(&mut self, file: NodeId) {
         let paths = |state: &BTreeMap<String, Node>| -> BTreeSet<String> {
             let named = state.iter().filter(|(_, node)| **node == Node::File(file));
@@ -89,11 +89,11 @@ impl Names {
         }
     }
 
-    /// The client was evicted, maybe while its last change was under way: that one may have been made where changes before it were
-    /// lost. Each state is possible with it too.
+    /// The client was evicted, perhaps with its last change in flight. That change may have been executed although
+    /// earlier ones were lost, so each state is also possible with that change added.
     pub fn last_change_may_stand_alone(&mut self) {
         let states: Vec<_> = self.before.iter().chain([&self.current]).cloned().collect();
-        // The last two, or one of them and one that was sent: which comes first is not known here.
+        // The last two states, or one of them and one that was sent. Their order is not known here.
         let last = &states[states.len().saturating_sub(3)..];
         let mut alone = BTreeSet::new();
         for (from, to) in last.iter().flat_map(|from| last.iter().map(move |to| (from, to))) {
@@ -113,7 +113,7 @@ impl Names {
         self.before.splice(0..0, alone);
     }
 
-    /// Compares a listing; `loose`: any state since the last sync will do and is current from now on.
+    /// Compares a listing. With `loose` any state since the last sync is accepted, and becomes current.
     pub fn check(&mut self, seen: &BTreeMap<String, Node>, loose: bool) -> Result<(), String> {
         if *seen == self.current {
             if loose {
@@ -131,7 +131,7 @@ impl Names {
             self.before.clear();
             return Ok(());
         }
-        // Of those that would do, the one that differs least tells most.
+        // Of the possible states, show the one with the fewest differences.
         let differences = |state: &BTreeMap<String, Node>| {
             let absent = state.iter().filter(|(path, node)| seen.get(*path) != Some(node)).count();
             absent + seen.iter().filter(|(path, node)| state.get(*path) != Some(node)).count()
@@ -146,8 +146,8 @@ impl Names {
         ))
     }
 
-    /// True if the names are those of one state, and each attribute is that of another: nothing is promised of the order in which
-    /// changes of names that were answered ahead and those of attributes are lost.
+    /// True if the names match one state, and each attribute matches a state too. The order in which delayed
+    /// directory operations and changes of attributes are lost is not promised.
     fn is_mixed(&self, seen: &BTreeMap<String, Node>) -> bool {
         let states = || self.before.iter().chain([&self.current]);
         let is_name = |(_, node): &(&String, &Node)| !matches!(node, Node::Attribute(..));
@@ -161,7 +161,7 @@ impl Names {
             && states().any(|state| names(state) == found)
     }
 
-    /// The file that a path names in the latest state that has it as one.
+    /// The file of a path in the latest state in which the path is a file.
     pub fn possible_file(&self, path: &str) -> Option<NodeId> {
         let states = std::iter::once(&self.current).chain(self.before.iter().rev());
         states
@@ -169,7 +169,7 @@ impl Names {
             .find_map(|node| if let Node::File(id) = node { Some(*id) } else { None })
     }
 
-    /// How many names there are.
+    /// Number of names.
     pub fn count(&self) -> usize {
         self.current.values().filter(|node| !matches!(node, Node::Attribute(..))).count()
     }
@@ -179,12 +179,12 @@ impl Names {
         self.current.get(&attribute_key(file))
     }
 
-    /// How many links a file has.
+    /// Number of links of a file.
     pub fn links(&self, file: NodeId) -> usize {
         self.current.values().filter(|node| **node == Node::File(file)).count()
     }
 
-    /// Children of a directory (`""` = the worker's own), names only.
+    /// Names of a directory's children (`""`: the worker's own directory).
     pub fn children(&self, dir: &str) -> Vec<String> {
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let below = self.current.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));

@@ -10,19 +10,19 @@ use crate::{
     stop::{Excuses, Stop, judge},
 };
 
-/// The attribute that workers set.
+/// The name of the attribute that workers set.
 const NAME: &[u8] = b"user.note";
-/// A value begins with its tag.
+/// Length of the tag at the start of a value.
 const TAG_BYTES: usize = 8;
 
-/// The value that `tag` stands for.
+/// The value for a tag.
 fn value(tag: u64, bytes: usize) -> Vec<u8> {
     let mut value = tag.to_le_bytes().to_vec();
     value.extend(fill(tag, 0, bytes - TAG_BYTES));
     value
 }
 
-/// What a value says it is. Errors: it is nothing that anybody set.
+/// Decodes a value. Errors: no worker ever set this value.
 fn decode(seen: &[u8]) -> Result<Node, String> {
     let tag = seen.first_chunk().map_or(0, |tag| u64::from_le_bytes(*tag));
     if seen.len() >= TAG_BYTES && seen == value(tag, seen.len()) {
@@ -31,7 +31,7 @@ fn decode(seen: &[u8]) -> Result<Node, String> {
     Err(format!("an attribute of {} bytes is none that was ever set", seen.len()))
 }
 
-/// The attribute of a file, as the model knows it.
+/// The attribute of a file, as a node of the model.
 pub async fn attribute_of(client: &Client, fid: Fid, excuses: Excuses) -> Result<Option<Node>, Stop> {
     match client.getxattr(&caller(), fid, NAME).await {
         Ok(seen) => Ok(Some(decode(&seen)?)),
@@ -41,7 +41,7 @@ pub async fn attribute_of(client: &Client, fid: Fid, excuses: Excuses) -> Result
 }
 
 impl Runner {
-    /// Looks at a file's attribute, then sets or removes it.
+    /// Checks a file's attribute, then sets or removes it.
     pub(super) async fn attribute(&mut self) -> Outcome {
         let Some((path, id)) = self.random_file() else { return Ok(()) };
         let fid = self.fid(&path).await?;

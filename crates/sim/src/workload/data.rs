@@ -1,6 +1,6 @@
 //! Operations on the bytes of files.
 
-use forebay_client::{Allocate, Coming, OpenFile, SetAttributes};
+use forebay_client::{Allocate, OpenFile, PendingFile, SetAttributes};
 
 use super::{FILE_BYTES, Outcome, Pending, Runner, caller};
 use crate::model::{FileModel, NodeId, WriteTag, fill};
@@ -41,12 +41,13 @@ impl Runner {
         if written == length {
             return Ok(());
         }
-        // Refused or cut short: whole, in part or not at all. Look, and go on from what is there.
+        // Refused or cut short: the write may be there in full, in part or not at all. Read the file and continue from
+        // what is there.
         self.look(file, id, tag).await
     }
 
-    /// The first bytes of a file that is still coming, if it takes them.
-    pub(super) fn write_early(&mut self, coming: &Coming, id: NodeId) {
+    /// Writes the first bytes of a file whose create is pending, if the client accepts them.
+    pub(super) fn write_early(&mut self, coming: &PendingFile, id: NodeId) {
         let length = 1 + self.dice.below(6_000);
         let tag = self.dice.roll() | 1;
         if coming.write(0, &fill(tag, 0, length as usize).into()) {
@@ -57,7 +58,7 @@ impl Runner {
         }
     }
 
-    /// Reads a whole file after write `tag` was refused, and takes what is there as current, if the history allows it.
+    /// Reads a whole file after write `tag` was refused. What it reads becomes current, if the history allows it.
     async fn look(&mut self, file: &OpenFile, id: NodeId, tag: WriteTag) -> Outcome {
         let attr = self.client.getattr(file.fid(), Some(file)).await;
         let Some(attr) = self.allow(attr)? else { return Ok(()) };
@@ -65,7 +66,7 @@ impl Runner {
         let Some(bytes) = self.allow_read(bytes, file, 0..attr.size)? else { return Ok(()) };
         let mut me = self.me.borrow_mut();
         me.version += 1;
-        // Who may have been told EIO may have lost what was there before.
+        // A client that may have got EIO may have lost earlier bytes.
         let loose = self.excuses.eio || self.excuses.evicted;
         Ok(me.file(id).look(attr.size, &bytes, tag, loose)?)
     }
@@ -138,7 +139,7 @@ impl Runner {
             me.file(id).punch(offset, length);
         }
         if offset.is_multiple_of(2) {
-            // Room is set aside again: nothing is seen of it.
+            // Reserve space again: the bytes stay the same.
             let keep = Allocate::Reserve { keep_size: true };
             self.allow(self.client.fallocate(&file, offset, length, keep).await)?;
         }

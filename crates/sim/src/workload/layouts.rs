@@ -1,4 +1,4 @@
-//! Layouts of all kinds: plain, composite, and what directories hand down.
+//! Layouts of all kinds: plain, composite, and those inherited from directories.
 
 use forebay_client::{ClientResult, LayoutSpec, OpenMode};
 use forebay_proto::{Errno, FOR_EVER, Fid, Layout, message::ComponentSpec};
@@ -7,7 +7,8 @@ use super::{Dice, FILE_BYTES, Outcome, Runner, caller};
 
 const STRIPE_BYTES: u32 = 64 << 10;
 
-/// Nothing (then the directory decides), a plain layout, or up to three components within the workload's files.
+/// A random layout: inherited from the directory, plain, or with up to three components within the size of the
+/// workload's files.
 pub fn some_layout(dice: &mut Dice) -> LayoutSpec {
     let stripe_count = dice.below(4) as u32;
     match dice.below(5) {
@@ -33,7 +34,7 @@ fn components(dice: &mut Dice) -> Vec<ComponentSpec> {
 }
 
 impl Runner {
-    /// A file gets another layout, unless it is open for writing; the model does not care.
+    /// Migrates a file to another layout, unless it is open for writing. The model does not change.
     pub(super) async fn migrate(&mut self) -> Outcome {
         let Some((path, _)) = self.random_file() else { return Ok(()) };
         let fid = self.fid(&path).await?;
@@ -61,7 +62,7 @@ impl Runner {
             Ok(_) => Err(Errno::ENOSPC.into()),
             Err(error) => Err(error),
         };
-        // Kept by a handle that cannot write.
+        // A read-only handle keeps the copy.
         let keeper = self.client.open(&caller(), made.fid, OpenMode::READ).await;
         self.client.close(copy).await?;
         let keeper = keeper?;
@@ -73,7 +74,7 @@ impl Runner {
         moved
     }
 
-    /// What is damaged cannot be copied.
+    /// Damaged bytes cannot be copied: then the error is right.
     fn is_told_of_damage(&self, layout: &Layout, file: Fid) -> bool {
         let damage = self.me.borrow().damage.clone();
         let touches = damage.touches(layout, file, 0..u64::MAX);
@@ -83,7 +84,7 @@ impl Runner {
         touches
     }
 
-    /// A directory hands down another layout from now on; the model does not care.
+    /// Gives a directory another default layout. The model does not change.
     pub(super) async fn lay_out(&mut self) -> Outcome {
         let path = self.random_dir();
         let fid = if path.is_empty() { self.home } else { self.fid(&path).await? };

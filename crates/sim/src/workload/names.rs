@@ -1,4 +1,4 @@
-//! Operations on names, and the list of them.
+//! Operations on names, and listings.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl Runner {
         let ahead = self.dice.below(2) == 0;
         let request = async {
             let mode = OpenMode::READ_WRITE;
-            let answered = ahead.then(|| client.create_ahead(&caller(), dir, name.as_bytes(), 0o644, mode)).flatten();
+            let answered = ahead.then(|| client.create_delayed(&caller(), dir, name.as_bytes(), 0o644, mode)).flatten();
             if let Some(answered) = answered {
                 return Ok(answered);
             }
@@ -44,7 +44,7 @@ impl Runner {
             self.write_early(&coming, id);
         }
         if self.dice.below(4) == 0 {
-            // What tar sets; it goes with the close, or before it.
+            // The attributes that tar sets. The client sends them with the close, or before it.
             let (mtime, mode) = (Some(SetTime::At(77)), Some(0o600));
             let changes = SetAttributes { mtime, mode, ..SetAttributes::default() };
             let set = self.client.setattr(&caller(), attr.fid, changes, None).await;

@@ -1,4 +1,5 @@
-//! Access times: a read asks nobody, its time goes with the close, and nobody is made to forget what he keeps.
+//! Access times: a read sends no request for them, the close carries them, and other clients keep their cached
+//! attributes.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 use forebay_client::{AccessTimes, Client, CommitLevel, MountOptions, OpenFile, OpenMode, SetAttributes, SetTime};
 use forebay_proto::{Fid, message::Attr};
 
-use crate::small::{Scene, begin, caller};
+use crate::two_clients::{Scene, begin, caller};
 
 const NAME: &[u8] = b"f";
 
@@ -17,7 +18,7 @@ async fn mount(scene: &Scene, name: &str, choose: impl Fn(&mut MountOptions)) ->
     Client::mount(&scene.sim.env(node), options).await.expect("it mounts")
 }
 
-/// A file of 100,000 bytes, made a while ago and kept by nobody.
+/// A file of 100,000 bytes. Its maker has unmounted, and some seconds have passed.
 async fn file(scene: &Scene) -> Fid {
     let maker = mount(scene, "author", |_| {}).await;
     let file = begin(&maker, NAME).await;
@@ -47,8 +48,8 @@ async fn look(client: &Client, fid: Fid) -> Attr {
     client.getattr(fid, None).await.expect("it is there")
 }
 
-/// What two mounts with `access_times` ask, each time one opens, reads and closes: the first reader, the other, and the other after the
-/// first has changed the file's mode.
+/// How many requests each of two mounts with `access_times` sends to open, read and close the file: the first reader,
+/// the other reader, and the other reader again after the first has changed the file's mode.
 fn requests(access_times: AccessTimes) -> [u64; 3] {
     let scene = Scene::new(1);
     scene.sim.block_on(async {
@@ -68,6 +69,8 @@ fn requests(access_times: AccessTimes) -> [u64; 3] {
     })
 }
 
+/// Two readers open, read and close a file, on mounts with noatime, relatime and strictatime. They send the same number
+/// of requests in all three cases.
 #[test]
 fn reads_that_move_access_times_ask_for_no_more_than_those_that_move_none() {
     let plain = requests(AccessTimes::Never);
@@ -75,7 +78,9 @@ fn reads_that_move_access_times_ask_for_no_more_than_those_that_move_none() {
     assert_eq!((requests(AccessTimes::Relative), requests(AccessTimes::Always)), (plain, plain));
 }
 
-/// open, read, close | the time at once here, and for others after the close; the second read moves it after a change only
+/// The reader reads a file that has not been read since its last change. Its own stat shows the new access time at
+/// once, the other client's stat after the close. A later read by the other client does not move the time. After the
+/// reader has changed the file's mode, the other client's next read does.
 #[test]
 fn the_first_read_after_a_change_moves_the_access_time() {
     let scene = Scene::new(1);
@@ -102,7 +107,8 @@ fn the_first_read_after_a_change_moves_the_access_time() {
     });
 }
 
-/// another keeps attributes and bytes, and one reads | the other asks for nothing again
+/// The keeper has the file's attributes cached. The reader opens, reads and closes the file. The keeper still shows the
+/// attributes without a request.
 #[test]
 fn what_others_keep_of_a_file_stays_when_somebody_reads_it() {
     let scene = Scene::new(2);
@@ -119,6 +125,8 @@ fn what_others_keep_of_a_file_stays_when_somebody_reads_it() {
     });
 }
 
+/// The reader reads a file, then sets its access time to 77. The close must not overwrite that: the other client sees
+/// 77.
 #[test]
 fn a_time_that_is_given_counts_and_not_what_was_read_before() {
     let scene = Scene::new(3);
@@ -135,7 +143,8 @@ fn a_time_that_is_given_counts_and_not_what_was_read_before() {
     });
 }
 
-/// strictatime moves with each read, noatime with none, a listing the directory's but with nodiratime
+/// Three mounts choose differently. Each read on the strictatime mount moves the file's access time; no read on the
+/// noatime mount does. A listing moves the directory's access time, except on the mount with nodiratime.
 #[test]
 fn the_mount_chooses_which_reads_move_access_times() {
     let scene = Scene::new(4);
@@ -150,7 +159,7 @@ fn the_mount_chooses_which_reads_move_access_times() {
             let now = look(&strict, fid).await.atime_ns;
             assert!(now > last);
             last = now;
-            // It may keep what it knew of the file; it moves nothing.
+            // The noatime mount may show its cached attributes; its read moves nothing.
             let kept = look(&never, fid).await.atime_ns;
             open_and_read(&never, fid).await;
             assert!([kept, last].contains(&look(&never, fid).await.atime_ns));
@@ -165,7 +174,8 @@ fn the_mount_chooses_which_reads_move_access_times() {
     });
 }
 
-/// a file that stays open, a directory that was listed | the MDT is told some day, and at the end of the mount
+/// The reader keeps a file open that it has read, and has listed the root. Within 100 s the other client sees both
+/// access times. The reader then reads again through the open handle, and unmounts: the unmount sends the new time.
 #[test]
 fn what_stays_open_and_what_was_listed_is_told_a_while_later() {
     let scene = Scene::new(5);

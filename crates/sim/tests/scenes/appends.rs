@@ -1,5 +1,5 @@
-//! Appends of several clients beside readers, truncates and deaths: a record lies at the end, never behind a hole that nobody left, and
-//! nobody is told of a size before the bytes are there.
+//! Appends of several clients beside readers, truncates and crashes. A record lies at the end of the file, never behind
+//! a hole. No reader learns of a size before the bytes are there.
 
 use std::{
     cell::{Cell, RefCell},
@@ -32,7 +32,10 @@ async fn open_striped(client: &Client, stripes: u32) -> OpenFile {
     opened.expect("the file opens").1
 }
 
-/// append, truncate to nothing between its reservation and its write | at the beginning, not where the end was
+/// append, truncate to zero between its reservation and its write
+///
+/// Three clients use one log: the first truncates it to zero again and again, the others append records. In the end the
+/// log has only whole records, from offset 0 on, without zeros.
 #[test]
 fn an_append_that_a_truncate_overtakes_lies_at_the_new_end() {
     for seed in 0..40 {
@@ -73,17 +76,18 @@ fn an_append_that_a_truncate_overtakes_lies_at_the_new_end() {
     }
 }
 
-/// A record of so many bytes, which names its writer and its number in each of its bytes' groups of four; none of them is 0.
+/// A record of at least `length` bytes. Each group of four bytes has the writer and the record's number; none of the
+/// bytes is 0.
 fn record(writer: u8, number: u8, length: usize) -> Vec<u8> {
     [0xf0, writer + 1, number + 1, 0x0f].into_iter().cycle().take(4 * length.div_ceil(4)).collect()
 }
 
-/// Clients that append to one log, and others that follow it, until all records are written.
+/// Clients that append to one log, and readers that follow it, until all records are written.
 struct Follow {
     sim: Sim,
     cluster: Rc<Cluster>,
     stripes: u32,
-    /// Records that were acknowledged, and those that were not answered.
+    /// Acknowledged records, and records whose append has not returned.
     written: Rc<RefCell<BTreeSet<(u8, u8)>>>,
     in_doubt: Rc<RefCell<BTreeSet<(u8, u8)>>>,
     left: Rc<Cell<usize>>,
@@ -102,7 +106,7 @@ impl Follow {
         Self { sim, cluster, stripes, written, in_doubt, left }
     }
 
-    /// A client on a machine of its own that appends records, and one that follows the log on the same mount.
+    /// Adds a node with a client that appends records, and a reader on the same mount that follows the log.
     fn add_writer(&self, writer: u8) -> NodeId {
         let node = self.sim.add_node(&format!("writer{writer}"));
         let (cluster, stripes, left) = (self.cluster.clone(), self.stripes, self.left.clone());
@@ -144,8 +148,8 @@ impl Follow {
         }
     }
 
-    /// Every record that was acknowledged is there once and whole, and no zeros. Nor is anything behind them: where the file is made longer
-    /// there is a hole.
+    /// Checks that every acknowledged record is there once and whole, without zeros. Nothing may lie behind the last
+    /// record: when the file is extended, there must be a hole.
     fn audit(&self, seed: u64) {
         let node = self.sim.add_node("auditor");
         self.sim.block_on(async {
@@ -176,7 +180,7 @@ impl Follow {
     }
 }
 
-/// Reads what is new until nobody appends any more: never zeros, and as much as the size says.
+/// Reads new bytes until all writers are done. The bytes are never zero, and there are as many as the size says.
 async fn follow(env: Env, client: Client, stripes: u32, left: Rc<Cell<usize>>) {
     let fid = open_striped(&client, stripes).await.fid();
     let file = client.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
@@ -196,7 +200,8 @@ async fn follow(env: Env, client: Client, stripes: u32, left: Rc<Cell<usize>>) {
     }
 }
 
-/// appends of two clients, followed on their mounts and on another | no reader sees bytes that nobody wrote
+/// Two writers append to a log. A reader on each of their mounts and a third client follow it. No reader sees bytes
+/// that nobody wrote.
 #[test]
 fn a_log_that_is_followed_is_never_longer_than_its_bytes() {
     for seed in 0..12 {
@@ -210,7 +215,9 @@ fn a_log_that_is_followed_is_never_longer_than_its_bytes() {
     }
 }
 
-/// The same, and each OST dies once.
+/// append |power, each OST in turn| append
+///
+/// The same while each OST loses power once and restarts 5 ms later.
 #[test]
 fn a_log_that_is_followed_is_never_longer_than_its_bytes_though_osts_die() {
     for seed in 0..12 {
@@ -232,7 +239,10 @@ fn a_log_that_is_followed_is_never_longer_than_its_bytes_though_osts_die() {
     }
 }
 
-/// The same, and one of the appenders dies: its place is the next one's.
+/// append |one writer dies| append
+///
+/// Three writers append to a log, and the first one crashes. Its reservation goes to the next append. The other two
+/// finish within 30 s, and no reader sees zeros.
 #[test]
 fn an_appender_that_dies_leaves_no_zeros_in_the_log() {
     for seed in 0..16 {

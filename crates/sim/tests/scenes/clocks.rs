@@ -1,5 +1,6 @@
-//! Clocks of a client, an OST and the MDT that are set back by an hour, one after another, while a file is written and
-//! another client looks: nothing is lost, each write moves the file's time, and no session or lease goes by them.
+//! The clocks of a client, an OST and the MDT are set back by an hour, one after another, while one client writes a
+//! file and another reads its attributes. Nothing is lost, each write moves the file's time, and no session or lease
+//! depends on these clocks.
 
 use std::{rc::Rc, time::Duration};
 
@@ -10,7 +11,7 @@ use forebay_sim::{Cluster, ClusterOptions};
 
 const RECORD: usize = 3000;
 const ROUNDS: usize = 40;
-/// So many records; later rounds write in their places.
+/// Number of records; later rounds overwrite them.
 const RECORDS: usize = 12;
 const HOUR_NS: i64 = 3_600_000_000_000;
 const MDT: usize = 0;
@@ -23,7 +24,7 @@ fn record(round: usize) -> Vec<u8> {
     vec![round as u8 + 1; RECORD]
 }
 
-/// A cluster of one OST, a client that writes and one that looks.
+/// A cluster with one OST, a client that writes, and another that looks.
 struct Scene {
     sim: Sim,
     cluster: Rc<Cluster>,
@@ -44,13 +45,13 @@ impl Scene {
         self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
     }
 
-    /// The clock of one of three machines, in an order that the seed chooses.
+    /// Sets back the clock of one of three machines.
     fn set_back(&self, which: usize) {
         let nodes = [self.nodes[0], self.cluster.servers[1].node, self.cluster.servers[MDT].node];
         self.sim.clock_jump(nodes[which % nodes.len()], -HOUR_NS);
     }
 
-    /// Servers lose power and come back; the clients live.
+    /// Servers lose power and restart; the clients stay up.
     fn cut(&self, servers: std::ops::Range<usize>) {
         servers.clone().for_each(|server| self.sim.power_cut(self.cluster.servers[server].node));
         servers.for_each(|server| self.cluster.boot(server));
@@ -68,7 +69,8 @@ async fn make(client: &Client, name: &str) -> Fid {
     fid
 }
 
-/// What one round wrote and synced is seen in the file's times, while it is open, and is the same when it is closed.
+/// The writer writes and syncs a record; in some rounds servers lose power before it closes the file. The other client
+/// sees later times while the file is open, and the same times after the close.
 async fn write_round(scene: &Scene, [writer, other]: [&Client; 2], fid: Fid, round: usize) {
     let before = look(other, fid).await;
     let file = writer.open(&caller(), fid, OpenMode::READ_WRITE).await.expect("it opens");
@@ -86,7 +88,8 @@ async fn write_round(scene: &Scene, [writer, other]: [&Client; 2], fid: Fid, rou
     assert_eq!((closed.mtime_ns, closed.ctime_ns), (after.mtime_ns, after.ctime_ns), "round {round}");
 }
 
-/// A new file's time moves with its first write, though whoever made it goes by a clock that is ahead.
+/// The writer makes a file and writes to it. The write moves the file's times, even if the clock at its creation was
+/// ahead.
 async fn write_new(writer: &Client, other: &Client, round: usize) {
     let fid = make(writer, &format!("/new-{round}")).await;
     let made = look(other, fid).await;
@@ -97,7 +100,8 @@ async fn write_new(writer: &Client, other: &Client, round: usize) {
     assert!(written.mtime_ns != made.mtime_ns && written.ctime_ns > made.ctime_ns, "round {round}: {written:?}");
 }
 
-/// A time that is given stays until the next write, which takes the OST's clock's.
+/// The writer sets a modification time far in the future. It stays until the next write, which takes the time of the
+/// OST's clock.
 async fn give_a_time(writer: &Client, other: &Client, fid: Fid) {
     let ahead_ns = look(other, fid).await.mtime_ns + 5 * HOUR_NS;
     let file = writer.open(&caller(), fid, OpenMode::WRITE).await.expect("it opens");
@@ -111,6 +115,9 @@ async fn give_a_time(writer: &Client, other: &Client, fid: Fid) {
     writer.close(file).await.expect("it closes");
 }
 
+/// The writer writes records in 40 rounds while the clocks of the writer, the OST and the MDT are set back by an hour,
+/// one after another. The other client checks the times in each round. No client is evicted, and after all servers lost
+/// power every record is there.
 #[test]
 fn clocks_that_are_set_back_lose_nothing_and_each_write_moves_the_time() {
     for seed in 0..12 {

@@ -1,4 +1,4 @@
-//! A close that the MDT has executed and not answered when it dies.
+//! The MDT executes a close, and dies before the client gets the reply.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -11,7 +11,11 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// unlink (or not), close, committed |power| reclaim | the MDT serves, and the handle is closed
+/// unlink (or not), close, commit |power, MDT| reclaim
+///
+/// The client closes a file while replies of the MDT do not reach it. Another client's sync commits the close. The MDT
+/// loses power and restarts. The client's close and a later mkdir complete, no client is evicted, and the MDT has no
+/// handle left that would block a migrate.
 #[test]
 fn a_handle_whose_close_was_executed_is_not_reclaimed() {
     for (seed, unlinked) in [(1, true), (2, false)] {
@@ -60,7 +64,7 @@ fn a_handle_whose_close_was_executed_is_not_reclaimed() {
             if unlinked {
                 return;
             }
-            // A handle that is left would be a writer that hinders others.
+            // A leftover handle would count as a writer and block the migrate.
             let fid = other.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there").fid;
             other.migrate_start(fid).await.expect("nobody writes to it");
         });

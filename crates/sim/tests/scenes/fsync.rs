@@ -1,4 +1,4 @@
-//! What fsync promises of a file that others have too: every loss is told, and every OST of the file is asked.
+//! What fsync promises for a file that several clients use: every loss is reported, and every OST of the file is asked.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// One stripe to 1 MiB, three behind it.
+/// One stripe up to 1 MiB, three stripes behind it.
 fn composite() -> LayoutSpec {
     let part = |end, stripe_count| ComponentSpec {
         end,
@@ -44,7 +44,8 @@ impl Scene {
         self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
     }
 
-    /// The OSTs lose power while the first client is cut off, and do not wait for it: what they had not committed is lost.
+    /// The OSTs lose power while the first client is cut off from them, and they do not wait for it: its uncommitted
+    /// writes are lost.
     async fn lose_what_is_not_committed(&self) {
         let osts = || (1..self.cluster.servers.len()).map(|server| (server, self.cluster.servers[server].node));
         for (server, node) in osts() {
@@ -58,7 +59,8 @@ impl Scene {
     }
 }
 
-/// The MDT loses power while the first client is cut off, and does not wait for it: what it had not committed is lost.
+/// The MDT loses power while the first client is cut off from it, and does not wait for it: its uncommitted changes are
+/// lost.
 async fn lose_names_that_are_not_committed(scene: &Scene) {
     let mdt = scene.cluster.servers[0].node;
     scene.sim.cut_both(scene.nodes[0], mdt);
@@ -77,7 +79,8 @@ async fn synced(client: &Client, file: &OpenFile) -> Result<(), Errno> {
     client.fsync(file, false).await.map_err(|error| error.errno)
 }
 
-/// Its fsync tells of the loss; again, as long as targets are heard of that ended the session too; and then no more.
+/// Checks that fsync reports the loss. It may do so again while the client learns of further targets that ended its
+/// session. After that it succeeds.
 async fn told(sim: &Sim, client: &Client, file: &OpenFile) {
     let mut answers = Vec::new();
     while answers.last() != Some(&Ok(())) {
@@ -89,7 +92,10 @@ async fn told(sim: &Sim, client: &Client, file: &OpenFile) {
     assert_eq!(synced(client, file).await, Ok(()));
 }
 
-/// write |power, evicted| close(2) by a process that has the descriptor too, fsync; open, fsync | each fsync tells
+/// write |power, evicted| flush, fsync, open, fsync
+///
+/// The writer's unsynced bytes are lost with the OSTs. Its close(2) reports the loss, as the exit of a child process
+/// would. The fsync of each handle that was open reports it too. A handle opened later does not.
 #[test]
 fn a_loss_is_told_to_fsync_whatever_a_close_was_told() {
     let scene = Scene::new(3);
@@ -101,17 +107,20 @@ fn a_loss_is_told_to_fsync_whatever_a_close_was_told() {
         assert_eq!(synced(&writer, &file).await, Ok(()));
         writer.write(&file, 0, vec![1; 300_000]).await.expect("written");
         scene.lose_what_is_not_committed().await;
-        // The child's exit, which nobody hears.
+        // The exit of a child process: nobody sees this error.
         assert!(writer.flush(&file).await.is_err());
         told(&scene.sim, &writer, &file).await;
-        // It had the file open, too.
+        // This handle was open at the time of the loss, too.
         told(&scene.sim, &writer, &second).await;
         let third = open(&writer, file.fid()).await;
         assert_eq!(synced(&writer, &third).await, Ok(()), "it has been told");
     });
 }
 
-/// write |power, evicted| read, which tells of the loss, close | so does close
+/// write |power, evicted| read, flush, close
+///
+/// The writer's unsynced bytes are lost with the OSTs. Its next read reports the loss, and so does its close(2) after
+/// that.
 #[test]
 fn a_loss_is_told_to_close_whatever_a_read_was_told() {
     let scene = Scene::new(5);
@@ -122,7 +131,7 @@ fn a_loss_is_told_to_close_whatever_a_read_was_told() {
         assert_eq!(synced(&writer, &file).await, Ok(()));
         writer.write(&file, 0, vec![1; 300_000]).await.expect("written");
         scene.lose_what_is_not_committed().await;
-        // Its errno may never reach a program: of a copy that was cut short the length counts.
+        // This errno may never reach a program, as a copy that was cut short returns its length instead.
         assert!(writer.read(&file, 0, 100).await.is_err());
         writer.read(&file, 0, 100).await.expect("it was told");
         assert!(writer.flush(&file).await.is_err());
@@ -131,7 +140,10 @@ fn a_loss_is_told_to_close_whatever_a_read_was_told() {
     });
 }
 
-/// write |power, evicted| close, open, fsync | EIO
+/// write |power, evicted| close, open, fsync
+///
+/// The writer's unsynced bytes are lost with the OSTs, and it closes the file. It opens the file again: fsync of that
+/// handle reports EIO, as no fsync has reported the loss yet.
 #[test]
 fn a_loss_that_no_fsync_was_told_waits_for_the_next() {
     let scene = Scene::new(4);
@@ -153,7 +165,10 @@ fn a_loss_that_no_fsync_was_told_waits_for_the_next() {
     });
 }
 
-/// another client puts the file on more OSTs; fsync |power| all that was written by then is there
+/// write, fsync, write by another client to new OSTs, fsync |power| read
+///
+/// The second client extends a file to OSTs that the first client does not know yet. The first client's fsync covers
+/// them too: after the second client and all servers lost power, a third client reads everything.
 #[test]
 fn what_others_wrote_to_osts_that_are_new_is_durable_too() {
     for seed in 0..5 {
@@ -181,7 +196,10 @@ fn what_others_wrote_to_osts_that_are_new_is_durable_too() {
     }
 }
 
-/// open of what was written before, append, fsync |power, client and servers| all of it is there, and stat says so
+/// write, fsync, close, open, append, fsync |power, client and servers| stat
+///
+/// The first client appends to a committed file through a new handle and syncs it. The client and all servers lose
+/// power. The second client's stat shows the full size.
 #[test]
 fn what_was_synced_through_a_new_handle_is_told_by_stat() {
     for seed in 0..5 {
@@ -195,7 +213,7 @@ fn what_was_synced_through_a_new_handle_is_told_by_stat() {
             first.write(&file, 0, vec![1; bytes]).await.expect("written");
             assert_eq!(synced(&first, &file).await, Ok(()));
             first.close(file).await.expect("closed");
-            // All that was is committed, so that only the handle is new.
+            // Everything before is committed, so only the handle is new.
             scene.sim.sleep(Duration::from_secs(60)).await;
             let file = open(&first, fid).await;
             first.write(&file, bytes as u64, vec![2; bytes]).await.expect("written");
@@ -212,7 +230,10 @@ fn what_was_synced_through_a_new_handle_is_told_by_stat() {
     }
 }
 
-/// a change of names, answered and made |power, evicted| fsync of each directory it concerns | each is told, once; no other is
+/// change of names |power, evicted| fsync of each directory it concerns
+///
+/// The client makes a change of names that the MDT executes but loses with its power. After the client's eviction,
+/// fsync of each directory concerned reports EIO once. fsync of another directory succeeds.
 #[test]
 fn names_that_an_eviction_took_back_are_told_to_fsync_of_their_directory() {
     for (number, what) in ["create", "mkdir", "link", "unlink", "rmdir", "rename"].into_iter().enumerate() {
@@ -242,7 +263,7 @@ fn names_that_an_eviction_took_back_are_told_to_fsync_of_their_directory() {
                 "rmdir" => client.rmdir(&who, a, b"empty").await.expect("taken away"),
                 _ => client.rename(&who, (a, b"file"), (b, b"file"), 0).await.expect("moved"),
             }
-            // It is made, and not committed.
+            // The MDT has executed the change and not committed it.
             scene.sim.sleep(Duration::from_millis(20)).await;
             lose_names_that_are_not_committed(&scene).await;
             let told = async |dir| client.fsync_dir(dir).await.map_err(|error| error.errno);

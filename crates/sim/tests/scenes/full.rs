@@ -1,4 +1,4 @@
-//! A metadata target that is full: what it refuses, what still works, and that room comes back.
+//! A full metadata target: what it refuses, what still works, and that the space comes back.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn make(client: &Client, name: &str, bytes: usize) -> ClientResult<()> {
     client.setxattr(&caller(), attr.fid, NAME, &vec![7; bytes], 0).await
 }
 
-/// Files with long attributes until there is no room; how many names there are.
+/// Makes files with long attributes until the MDT is full. Returns the number of files.
 async fn fill(client: &Client) -> usize {
     for number in 0..10_000 {
         match make(client, &format!("f{number}"), 20_000).await {
@@ -33,12 +33,16 @@ async fn fill(client: &Client) -> usize {
     panic!("it is never full")
 }
 
-/// What is done for each of so many, in an order that has nothing to do with theirs.
+/// All numbers below `count`, in a scattered order.
 fn scattered(count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |number| (number * 7919 + 13) % count)
 }
 
-/// fill a target of many slabs, change and delete in no order, restart, fill again | nothing waits for ever
+/// fill, then four times: change in scattered order |power, MDT|; delete, fill again
+///
+/// The client fills an MDT of many slabs with symlinks. It changes all of them in scattered order while the MDT loses
+/// power in between, then deletes them. Everything is answered within an hour of virtual time, and half as many fit
+/// again.
 #[test]
 fn scattered_changes_of_a_full_metadata_target_find_slabs() {
     let sim = Sim::new(11);
@@ -83,7 +87,10 @@ fn scattered_changes_of_a_full_metadata_target_find_slabs() {
     });
 }
 
-/// fill, mount anew, restart, delete, fill again | deleting works, and the room is there again
+/// fill, unmount |power, MDT| mount, delete, fill again
+///
+/// The first client fills the MDT and unmounts. After the MDT's restart a second client mounts, makes directories until
+/// it gets ENOSPC, and deletes everything. As many files as before, to within two, fit again.
 #[test]
 fn a_full_metadata_target_can_be_mounted_and_emptied_and_takes_as_much_again() {
     let sim = Sim::new(7);
@@ -99,7 +106,7 @@ fn a_full_metadata_target_can_be_mounted_and_emptied_and_takes_as_much_again() {
         sim.power_cut(cluster.servers[0].node);
         cluster.boot(0);
         let second = cluster.mount(sim.add_node("second"), CommitLevel::Data).await.expect("a full one is mounted");
-        // What is small may find room where what was refused did not.
+        // Something small may fit where a larger request was refused.
         let mut directories = 0;
         let refused = loop {
             let name = format!("d{directories}");
@@ -116,7 +123,7 @@ fn a_full_metadata_target_can_be_mounted_and_emptied_and_takes_as_much_again() {
         }
         for number in 0..=filled {
             match second.unlink(&caller(), Fid::ROOT, format!("f{number}").as_bytes()).await {
-                // The last one may have been refused as a whole.
+                // The create of the last file may have been refused entirely.
                 Err(error) if number == filled && error.errno == Errno::ENOENT => {}
                 gone => gone.unwrap_or_else(|error| panic!("file {number} cannot be deleted: {error}")),
             }

@@ -1,4 +1,5 @@
-//! Where a file has bytes and where holes, against a table of bytes; over several stripes, through restarts.
+//! Where a file has data and where it has holes, compared with a table of bytes; over several stripes, through restarts
+//! of OSTs.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// Compares what lseek and stat tell with the table: a block that has a byte is data.
+/// Compares the results of lseek with the table. A block with at least one written byte is data.
 async fn compare(client: &Client, file: &OpenFile, table: &[bool], offset: usize, seed: u64) {
     let blocks: Vec<bool> = table.chunks(HOLE_BYTES as usize).map(|block| block.contains(&true)).collect();
     let is_there = |at: &usize| blocks[*at / HOLE_BYTES as usize];
@@ -31,6 +32,8 @@ async fn used(client: &Client, fid: Fid) -> u64 {
     client.used_bytes(&attr).await.expect("the OSTs tell")
 }
 
+/// A client writes, punches and truncates a file at random while OSTs crash and restart. lseek and the used bytes match
+/// a table of what it did. Another client sees the same number of used bytes.
 #[test]
 fn seek_and_used_bytes_are_what_was_written_and_not_punched_or_cut() {
     for seed in 0..20 {
@@ -88,7 +91,7 @@ fn seek_and_used_bytes_are_what_was_written_and_not_punched_or_cut() {
             let expected = table.iter().filter(|there| **there).count() as u64;
             assert_eq!(used(&client, attr.fid).await, expected, "seed {seed}");
             client.close(file).await.expect("it closes");
-            // Another client hears of it from the MDT.
+            // The other client learns of it from the MDT.
             let other = cluster.mount(sim.add_node("other"), CommitLevel::Data).await.expect("it mounts");
             assert_eq!(used(&other, attr.fid).await, expected, "seed {seed}, another client");
         });
@@ -97,6 +100,9 @@ fn seek_and_used_bytes_are_what_was_written_and_not_punched_or_cut() {
 }
 
 /// allocate, write, punch, truncate |X| (OSTs)
+///
+/// A client writes, reserves, zeroes, punches and truncates a file at random while OSTs crash and restart. Reserved
+/// bytes count as used once, together with written ones, until they are punched or truncated.
 #[test]
 fn room_that_is_set_aside_counts_once_with_what_is_written_until_it_is_punched_or_cut() {
     for seed in 0..20 {
@@ -110,7 +116,7 @@ fn room_that_is_set_aside_counts_once_with_what_is_written_until_it_is_punched_o
             let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
             let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
             let (attr, file) = made.expect("it is made");
-            // Bytes that are there, or have room set aside for them: beyond the end of the file too.
+            // Bytes that are written or reserved, also beyond the end of the file.
             let (mut taken, mut size) = (vec![false; 2 * FILE_BYTES], 0);
             for step in 0..40 {
                 let offset = sim.random_below(FILE_BYTES as u64) as usize;
@@ -158,7 +164,8 @@ fn room_that_is_set_aside_counts_once_with_what_is_written_until_it_is_punched_o
     }
 }
 
-/// One byte far out, then: punch, cut, remove | all at once, and the room is there again
+/// A client writes single bytes that are far apart, up to the largest offset. It punches, truncates and removes such
+/// files: all of it takes less than 30 s, as the OSTs step over the bytes that are there and not over the offsets.
 #[test]
 fn what_lies_far_apart_is_punched_cut_and_removed_in_steps_that_count_bytes_that_are_there() {
     let sim = Sim::new(1);
@@ -198,7 +205,8 @@ fn what_lies_far_apart_is_punched_cut_and_removed_in_steps_that_count_bytes_that
     });
 }
 
-/// So many small extents that one request cannot make the hole
+/// A client writes 20,000 bytes that are 1 MiB apart, then punches all but the first. One request cannot remove that
+/// many extents, so the client sends several.
 #[test]
 fn a_hole_with_more_in_it_than_one_step_takes_is_made_in_several() {
     let sim = Sim::new(2);

@@ -1,23 +1,25 @@
-//! Small files whose bytes lie with the MDT: nobody can tell, but by what it takes.
+//! Inline files: small files whose bytes are with the MDT. Nobody can tell, except by what it takes.
 
 use std::time::Duration;
 
 use forebay_client::{Client, OpenMode, SetAttributes};
 use forebay_proto::{Fid, message::attr_flags};
 
-use crate::small::{Scene, begin, caller, content, make, open};
+use crate::two_clients::{Scene, begin, caller, content, make, open};
 
 async fn is_inline(client: &Client, name: &[u8]) -> bool {
     let attr = client.lookup(&caller(), Fid::ROOT, name).await.expect("it is there");
     client.getattr(attr.fid, None).await.expect("it is there").flags & attr_flags::INLINE != 0
 }
 
+/// The maker makes a small file while all OSTs are down. The looker reads it, seeks in it, and reads on after the maker
+/// has unlinked it.
 #[test]
 fn a_small_file_needs_no_ost() {
     let scene = Scene::new(1);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
-        // It asks them whether they have room, now and then.
+        // The maker asks the OSTs now and then whether they have space.
         for number in 0..20 {
             make(&maker, format!("warm{number}").as_bytes(), b"up").await;
         }
@@ -37,6 +39,8 @@ fn a_small_file_needs_no_ost() {
     });
 }
 
+/// The maker rewrites a small file ten times; each time the close is still in flight when the looker opens the file.
+/// The looker always reads the bytes of the latest close.
 #[test]
 fn who_opens_it_sees_what_was_closed() {
     for seed in 0..60 {
@@ -59,7 +63,8 @@ fn who_opens_it_sees_what_was_closed() {
     }
 }
 
-/// made, closed | written by the other: at its beginning, in it, behind its end | read by both, also through a handle of before
+/// The looker writes to the maker's inline file at different offsets, then appends. The file moves to an OST, and both
+/// clients read all bytes, the maker also through a handle from before.
 #[test]
 fn it_is_written_to_as_any_file() {
     for seed in 0..30 {
@@ -91,9 +96,12 @@ fn it_is_written_to_as_any_file() {
     }
 }
 
-/// written to | X (MDT, OSTs, all) at any moment | all of it is there
+/// write to an inline file |power: MDT, OSTs, or all, at any moment| read
+///
+/// The looker writes to the maker's inline file when the MDT, the OSTs or all servers lose power. The write completes,
+/// and the maker reads all bytes.
 #[test]
-fn what_is_on_its_way_to_the_osts_when_servers_die_arrives() {
+fn outlining_survives_server_power_cut() {
     for seed in 0..60u64 {
         let scene = Scene::new(seed);
         scene.sim.block_on(async {
@@ -133,6 +141,8 @@ fn what_is_on_its_way_to_the_osts_when_servers_die_arrives() {
     }
 }
 
+/// The maker truncates and extends an inline file. Within the bound its bytes stay with the MDT, beyond it they move to
+/// an OST. The looker reads the right bytes after each step. A file that is made again is inline again.
 #[test]
 fn it_is_cut_and_grows_in_place_and_out_of_it() {
     let scene = Scene::new(3);
@@ -152,13 +162,16 @@ fn it_is_cut_and_grows_in_place_and_out_of_it() {
             assert_eq!(is_inline(&looker, b"a").await, stays, "{size}");
         }
         looker.close(file).await.expect("it closes");
-        // Made anew it is small again (of what was recalled a moment ago nobody gets a lease).
+        // Made again, the file is small. Nobody gets a lease on an inode that was recalled a moment ago, hence the
+        // pause.
         scene.sim.sleep(Duration::from_secs(1)).await;
         make(&maker, b"a", b"new").await;
         assert!(content(&looker, b"a").await == b"new" && is_inline(&looker, b"a").await);
     });
 }
 
+/// The maker makes files that are too large, closed late, open at the looker, synced, or with a hole. All of these go
+/// to the OSTs; a file of exactly the bound stays inline.
 #[test]
 fn what_is_large_slow_or_open_elsewhere_goes_to_the_osts() {
     let scene = Scene::new(4);

@@ -1,16 +1,16 @@
-//! Directories and files that say themselves how large a file may be that lies with the MDT: they go before the mount.
+//! Inline bounds of directories and files: they take precedence over the mount's.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_client::{
-    Client, Coming, CommitLevel, INLINE_XATTR, InlineBound, LayoutSpec, MountOptions, OpenFile, OpenMode,
+    Client, CommitLevel, INLINE_XATTR, InlineBound, LayoutSpec, MountOptions, OpenFile, OpenMode, PendingFile,
 };
 use forebay_proto::{Fid, message::attr_flags};
 
-use crate::small::{Scene, caller};
+use crate::two_clients::{Scene, caller};
 
-/// A mount of the scene's first node that has files of up to `bytes` with the MDT.
+/// Mounts the scene's first node with an inline bound of `bytes`.
 async fn mount(scene: &Scene, bytes: usize) -> Client {
     let node = scene.nodes[0];
     let options = MountOptions { inline_bytes: bytes, ..scene.cluster.mount_options(node, CommitLevel::Data) };
@@ -30,7 +30,7 @@ async fn begin(client: &Client, dir: Fid, name: &[u8]) -> OpenFile {
     client.create(&caller(), dir, name, 0o644, open, layout).await.expect("it is made").1
 }
 
-/// The bytes of a file that the client made and closed at once lie with the MDT, and are read from there.
+/// The client makes, writes and closes a file. Returns true if it is inline; the looker reads its bytes.
 async fn lies_inline(client: &Client, looker: &Client, dir: Fid, name: &[u8], bytes: usize) -> bool {
     let file = begin(client, dir, name).await;
     let fid = file.fid();
@@ -46,7 +46,9 @@ async fn is_inline(looker: &Client, fid: Fid, bytes: usize) -> bool {
     looker.getattr(fid, None).await.expect("it is there").flags & attr_flags::INLINE != 0
 }
 
-/// set on a directory | made in it and below it, by mounts that say otherwise | set anew, removed
+/// The looker sets an inline bound on a directory that contradicts the maker's mount. It holds for files that the maker
+/// makes there, and in directories made below it afterwards. A different bound on a subdirectory holds there; once
+/// removed, the mount's bound holds.
 #[test]
 fn a_directory_goes_before_the_mount_until_it_says_nothing() {
     for (mounts, directorys) in [(16 << 10, "0"), (0, "16KiB")] {
@@ -78,7 +80,7 @@ fn a_directory_goes_before_the_mount_until_it_says_nothing() {
     }
 }
 
-/// A file's own bound, set while it is open, counts when it is closed.
+/// The maker sets a bound on an open file. The close respects it, whatever the mount's bound is.
 #[test]
 fn a_file_goes_before_the_mount() {
     for (mounts, files) in [(16 << 10, "0"), (0, "1KiB")] {
@@ -95,13 +97,14 @@ fn a_file_goes_before_the_mount() {
     }
 }
 
-/// Begins a file that is answered before the MDT is asked.
-fn begin_ahead(maker: &Client, dir: Fid, name: &str) -> Coming {
-    let ahead = maker.create_ahead(&caller(), dir, name.as_bytes(), 0o600, OpenMode::WRITE);
+/// Starts a delayed create.
+fn begin_ahead(maker: &Client, dir: Fid, name: &str) -> PendingFile {
+    let ahead = maker.create_delayed(&caller(), dir, name.as_bytes(), 0o600, OpenMode::WRITE);
     ahead.expect("it is answered at once").1
 }
 
-/// What the first write to a file that is still being made says to so many bytes, and whether they lie with the MDT after its close.
+/// Writes this many bytes to a pending create. Returns whether the write was accepted early, and whether the file is
+/// inline after its close.
 async fn written_early((maker, looker): (&Client, &Client), dir: Fid, bytes: usize) -> (bool, bool) {
     let coming = begin_ahead(maker, dir, &format!("f{bytes}"));
     let is_early = coming.write(0, &Bytes::from(vec![7; bytes]));
@@ -114,14 +117,15 @@ async fn written_early((maker, looker): (&Client, &Client), dir: Fid, bytes: usi
     (is_early, is_inline(looker, fid, bytes).await)
 }
 
-/// A directory that is the maker's to change, in one with that bound.
+/// A directory that is leased to the maker, below one with this bound.
 async fn child(maker: &Client, name: &[u8], size: &str) -> Fid {
     let dir = mkdir(maker, Fid::ROOT, name).await;
     give(maker, dir, size).await;
     mkdir(maker, dir, b"child").await
 }
 
-/// In a directory with a bound, and in one that is itself made ahead in it.
+/// The maker writes to pending creates in a directory with a bound, and in one that it made below with a delayed mkdir.
+/// Writes up to the bound are accepted early and stay inline; larger ones do not.
 #[test]
 fn what_is_made_ahead_knows_the_bound_of_its_directory() {
     for mounts in [0, 16 << 10] {
@@ -129,7 +133,7 @@ fn what_is_made_ahead_knows_the_bound_of_its_directory() {
         scene.sim.block_on(async {
             let (maker, looker) = (mount(&scene, mounts).await, scene.mount(1).await);
             let (some, none) = (child(&maker, b"some", "4KiB").await, child(&maker, b"none", "0").await);
-            // By then the client knows that the OSTs have room.
+            // Until the maker knows that the OSTs have space.
             for number in 0..50 {
                 let coming = begin_ahead(&maker, some, &format!("warm{number}"));
                 let is_early = coming.write(0, &Bytes::from_static(b"up"));

@@ -1,5 +1,5 @@
-//! The laboratory on a small scale: the baseline is what it was calibrated on, modes stand in their order, and the same
-//! seed gives the same numbers.
+//! The laboratory on a small scale: the baseline matches its calibration, the modes are in the right order, and the
+//! same seed gives the same numbers.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ fn programs_on_one_machine_share_its_cores_and_wait_for_their_files_to_grow() {
             costs.concat()
         );
         let mut machine = Machine::parse(&(text + &mount)).expect("a machine");
-        // The device is not the limit.
+        // Make sure that the device is not the limit.
         for rate in ["tier.read_mb_s", "tier.write_mb_s", "port.mb_s", "network.node_mb_s"] {
             machine.set(rate, 20_000.0).expect("a parameter");
         }

@@ -1,6 +1,7 @@
-//! What kernels believe: a name and a time that one client changes again and again, which programs above the mounts of three
-//! look at all the time. Whatever anybody has seen, nobody sees less afterwards; not the kernel of who makes the change either,
-//! which learns of it by an answer that may take its time, nor one whose mount is stopped, cut off, or asked again.
+//! What kernels cache. One client changes a name and a time again and again, while programs above three mounts look at
+//! them. Once any program has seen a version, no kernel shows an older one. That includes the kernel of the client that
+//! makes the change, which learns of it by a late reply. It also includes kernels whose mount is stopped, cut off, or
+//! asked again.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,7 +27,7 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// Something that only grows, and what everybody has seen of it at least.
+/// A value that only grows, and the newest version that any program has seen.
 #[derive(Default)]
 struct Register {
     seen: Cell<u64>,
@@ -35,7 +36,7 @@ struct Register {
 }
 
 impl Register {
-    /// Someone who began to look when `before` had been seen has seen `version`.
+    /// A program that started to look when `before` had been seen has seen `version`.
     fn saw(&self, what: &str, who: usize, before: u64, version: u64) {
         assert!(version >= before, "{what}: mount {who} shows version {version} after {before} was seen");
         self.seen.set(self.seen.get().max(version));
@@ -47,7 +48,7 @@ impl Register {
 struct Seen {
     name: Register,
     time: Register,
-    /// Version of each file that the name has led to.
+    /// Version of each file that the name has referred to.
     versions: RefCell<BTreeMap<u64, u64>>,
 }
 
@@ -58,7 +59,8 @@ struct Belief {
     epoch: u64,
 }
 
-/// A mount, and the kernel above it: on a node of its own, as it goes on when the mount's process is stopped.
+/// A mount, and the kernel above it. The kernel has a separate node, as it continues when the mount's process is
+/// stopped.
 struct Mount {
     number: usize,
     node: NodeId,
@@ -69,7 +71,7 @@ struct Mount {
     file: Fid,
     name: Cell<Option<Belief>>,
     time: Cell<Option<Belief>>,
-    /// Names, and attributes, were forgotten so often.
+    /// How often the mount invalidated names, and attributes.
     epochs: [Cell<u64>; 2],
     /// The kernel's lock on the directory.
     dir: RwLock<()>,
@@ -81,7 +83,7 @@ impl Mount {
         belief.get().filter(|belief| belief.epoch == epoch.get() && belief.until > now).map(|belief| belief.version)
     }
 
-    /// From the answer of the mount to what the program's thread makes of it.
+    /// The time from the mount's reply to its effect on the program's thread.
     async fn answer_comes(&self) {
         let us = self.kernel.random_u64() % if self.kernel.random_u64().is_multiple_of(8) { 5000 } else { 100 };
         self.kernel.sleep(Duration::from_micros(us)).await;
@@ -131,12 +133,12 @@ impl Mount {
         self.seen.time.saw("the time", self.number, before, version);
     }
 
-    /// The kernel counts from when it takes the answer.
+    /// The kernel counts the validity from when it takes the reply.
     fn belief(&self, version: u64, lasts: Duration, epoch: u64) -> Belief {
         Belief { version, until: self.kernel.now() + lasts, epoch }
     }
 
-    /// Another file gets the name.
+    /// Renames another file to the name.
     async fn change_name(&self, version: u64) {
         let _alone = self.dir.write().await;
         let file = self.make(format!("t{version}").as_bytes()).await;
@@ -161,7 +163,7 @@ impl Mount {
         made.await
     }
 
-    /// The file gets another time.
+    /// Sets another time on the file.
     async fn change_time(&self, version: u64) {
         let file = self.file;
         let set = self.ask(async move |client: Client| {
@@ -171,7 +173,7 @@ impl Mount {
         });
         set.await.expect("it is set");
         self.time.set(None);
-        // An answer to what was asked before counts no more: the kernel numbers attributes (`attr_version`).
+        // A reply to an earlier request does not count any more: the kernel numbers attributes (`attr_version`).
         self.epochs[1].set(self.epochs[1].get() + 1);
         self.seen.time.saw("utimens", self.number, 0, version);
     }
@@ -181,7 +183,7 @@ impl Mount {
     }
 }
 
-/// One thing that goes wrong, between a mount and the MDT.
+/// Causes one fault between a mount and the MDT.
 async fn trouble(sim: &Sim, cluster: &Cluster, mount: NodeId) {
     let mdt = cluster.servers[0].node;
     let long = Duration::from_millis(sim.random_below(2500));
@@ -210,7 +212,7 @@ async fn trouble(sim: &Sim, cluster: &Cluster, mount: NodeId) {
     }
 }
 
-/// Looks that were answered by kernels without asking.
+/// Runs one seed. Returns how many looks kernels answered from their caches.
 fn run(seed: u64) -> u64 {
     let sim = Sim::new(seed);
     sim.set_trace(std::env::var("FOREBAY_TRACE").is_ok());
@@ -272,9 +274,11 @@ fn run(seed: u64) -> u64 {
     seen.name.believed.get() + seen.time.believed.get()
 }
 
-/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs any others, `FOREBAY_TRACE=1` shows what happens.
+/// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs others, `FOREBAY_TRACE=1` prints the trace.
 const SEEDS: std::ops::Range<u64> = 0..60;
 
+/// Mount 0 renames a file and sets a time 58 times each, while programs above three mounts look at both. Mounts are
+/// stopped and cut off, and the MDT crashes. No program sees an older version than any program saw before.
 #[test]
 fn what_anybody_has_seen_no_kernel_contradicts_afterwards() {
     let parse = |text: String| {

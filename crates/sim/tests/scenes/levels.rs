@@ -1,4 +1,4 @@
-//! Commit levels of directories and files: what they promise holds whatever the mount says, and whoever dies.
+//! Commit levels of directories and files: they hold whatever the mount's level is, and whoever dies.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -14,7 +14,7 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// A cluster of three OSTs and two clients.
+/// A cluster with three OSTs and two clients.
 struct Scene {
     sim: Sim,
     cluster: Rc<Cluster>,
@@ -38,7 +38,7 @@ impl Scene {
         self.mount(number, CommitLevel::Data).await
     }
 
-    /// The first client dies, and every server loses power.
+    /// The first client crashes, and every server loses power and restarts.
     fn die(&self) {
         self.sim.crash(self.nodes[0]);
         self.cluster.servers.iter().for_each(|server| self.sim.power_cut(server.node));
@@ -50,7 +50,7 @@ async fn give(client: &Client, fid: Fid, level: CommitLevel) {
     client.setxattr(&caller(), fid, COMMIT_XATTR, level.name().as_bytes(), 0).await.expect("it is set");
 }
 
-/// A directory of everybody's mount, of `level`.
+/// A directory of this level in the root.
 async fn directory(client: &Client, level: Option<CommitLevel>) -> Fid {
     let dir = client.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
     if let Some(level) = level {
@@ -80,15 +80,16 @@ async fn seen(client: &Client, fid: Fid) -> Vec<u8> {
     client.read(&file, 0, 4 << 20).await.expect("it reads").to_vec()
 }
 
-/// Names of files, and how many bytes of each were acknowledged.
+/// Names of files with the number of bytes acknowledged for each.
 type Acknowledged = Rc<RefCell<Vec<(String, usize)>>>;
 
-/// Makes files, and writes to each a small record and, opened anew, one over all OSTs, until it dies.
+/// Makes files and writes two records to each until the client dies: a small one, and through a new handle one over all
+/// OSTs.
 async fn work(client: Client, dir: Fid, acknowledged: Acknowledged) {
     let mut open = Vec::new();
     for number in 0..200 {
         let name = format!("f{number}");
-        let file = match client.create_ahead(&caller(), dir, name.as_bytes(), 0o644, OpenMode::READ_WRITE) {
+        let file = match client.create_delayed(&caller(), dir, name.as_bytes(), 0o644, OpenMode::READ_WRITE) {
             Some((_, coming)) => {
                 acknowledged.borrow_mut().push((name, 0));
                 coming.file().await.expect("it comes")
@@ -113,7 +114,7 @@ async fn work(client: Client, dir: Fid, acknowledged: Acknowledged) {
     }
 }
 
-/// How many of the acknowledged files and bytes are lost when client and servers die together.
+/// Client and servers die together. Returns how many acknowledged files were lost, whole or in part.
 fn lost(seed: u64, level: Option<CommitLevel>) -> usize {
     let scene = Scene::new(seed);
     let acknowledged = Acknowledged::default();
@@ -146,17 +147,23 @@ fn lost(seed: u64, level: Option<CommitLevel>) -> usize {
     })
 }
 
-/// create, write |client and all servers lose power| nothing that was acknowledged is lost, under a mount of level data
+/// create, write |client and all servers lose power| lookup, read
+///
+/// The writer makes and writes files in a directory of level commit, on a mount of level data. It crashes and all
+/// servers lose power. The other client finds every acknowledged file and byte.
 #[test]
 fn what_is_acknowledged_in_a_directory_of_level_commit_survives_everybody() {
     for seed in 0..SEEDS {
         assert_eq!(lost(seed, Some(CommitLevel::Commit)), 0, "seed {seed}");
     }
-    // The same without the level loses something, or the above would show nothing.
+    // Without the level something is lost in some seed; otherwise the check above would prove nothing.
     assert!((0..SEEDS).any(|seed| lost(seed, None) > 0));
 }
 
-/// write, level commit, write |client and all servers lose power| both are there: the first was sent when the level came
+/// write (buffered), set level commit, write |client and all servers lose power| read
+///
+/// The writer has a buffered write to an open file when it sets level commit on it. The buffered write is flushed then,
+/// and later writes are synchronous: the other client reads all records.
 #[test]
 fn a_level_counts_for_an_open_file_at_once_and_what_was_kept_back_comes_under_it() {
     for seed in 0..10 {
@@ -181,7 +188,9 @@ fn a_level_counts_for_an_open_file_at_once_and_what_was_kept_back_comes_under_it
     }
 }
 
-/// What a file says comes before what the mount says, in both directions, and a call before both.
+/// A client on a mount of level commit writes 50 records to a file. With level data on the file the writes are
+/// coalesced. An O_SYNC handle to it sends each write again. The file's level takes precedence over the mount's, and
+/// the handle's over both.
 #[test]
 fn a_file_of_level_data_on_a_mount_of_level_commit_is_gathered() {
     let scene = Scene::new(1);
@@ -208,7 +217,10 @@ fn a_file_of_level_data_on_a_mount_of_level_commit_is_gathered() {
     });
 }
 
-/// Another mount sets the level of a directory whose names are changed here before the MDT is asked.
+/// delayed create, set level commit on the directory, create, unlink, mkdir |client and all servers lose power| lookup
+///
+/// The maker delays directory operations in a directory. The maker or another client sets level commit on it. From then
+/// on the maker asks the MDT first, and nothing that it was acknowledged is lost.
 #[test]
 fn names_of_a_directory_of_level_commit_are_not_changed_before_they_are_asked_for() {
     for by_other in [false, true] {
@@ -218,7 +230,7 @@ fn names_of_a_directory_of_level_commit_are_not_changed_before_they_are_asked_fo
             let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
             maker.settled(dir).await;
             let open = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
-            let ahead = |name: &[u8]| maker.create_ahead(&caller(), dir, name, 0o644, open).map(|(_, coming)| coming);
+            let ahead = |name: &[u8]| maker.create_delayed(&caller(), dir, name, 0o644, open).map(|(_, coming)| coming);
             let coming = ahead(b"a").expect("it is answered at once");
             let setter = if by_other { &other } else { &maker };
             give(setter, dir, CommitLevel::Commit).await;
@@ -230,10 +242,10 @@ fn names_of_a_directory_of_level_commit_are_not_changed_before_they_are_asked_fo
                 maker.getattr(dir, None).await.expect("it is there");
                 scene.sim.sleep(Duration::from_secs(1)).await;
             }
-            let before = maker.stats().answered_ahead;
+            let before = maker.stats().delayed_operations;
             maker.unlink(&caller(), dir, b"b").await.expect("it goes");
             maker.mkdir(&caller(), dir, b"s", 0o755).await.expect("it is made");
-            assert_eq!(maker.stats().answered_ahead, before);
+            assert_eq!(maker.stats().delayed_operations, before);
             scene.die();
             let has = async |name: &[u8]| other.lookup(&caller(), dir, name).await.map(drop);
             assert!(has(b"a").await.is_ok() && has(b"c").await.is_ok() && has(b"s").await.is_ok());
@@ -242,7 +254,10 @@ fn names_of_a_directory_of_level_commit_are_not_changed_before_they_are_asked_fo
     }
 }
 
-/// A file that has the level in a directory that has none: taking its name away is asked for too.
+/// unlink of a file of level commit |client and all servers lose power| lookup
+///
+/// The maker unlinks a file of level commit in a directory without a level. The unlink is not delayed: the other client
+/// does not find the name afterwards.
 #[test]
 fn the_name_of_a_file_of_level_commit_goes_when_the_mdt_has_committed_that() {
     let scene = Scene::new(6);
@@ -255,9 +270,9 @@ fn the_name_of_a_file_of_level_commit_goes_when_the_mdt_has_committed_that() {
             give(&maker, file.fid(), level).await;
             maker.close(file).await.expect("it closes");
             maker.lookup(&caller(), dir, name).await.expect("it is there");
-            let before = maker.stats().answered_ahead;
+            let before = maker.stats().delayed_operations;
             maker.unlink(&caller(), dir, name).await.expect("it goes");
-            let ahead = maker.stats().answered_ahead - before;
+            let ahead = maker.stats().delayed_operations - before;
             assert!(level == CommitLevel::Data || ahead == 0, "{ahead} were answered ahead");
         }
         scene.die();
@@ -266,7 +281,8 @@ fn the_name_of_a_file_of_level_commit_goes_when_the_mdt_has_committed_that() {
     });
 }
 
-/// Two that write places of their own in one file, and do not know that it has the level by now: they get no share of it.
+/// Two clients write interleaved records to one file. A third one sets a level on it, which they do not know yet. With
+/// level commit they get no byte-range write lease; with level data they do.
 #[test]
 fn nobody_gets_a_share_of_a_file_of_level_commit_to_keep_back_what_it_writes() {
     for level in [CommitLevel::Data, CommitLevel::Commit] {
@@ -292,7 +308,8 @@ fn nobody_gets_a_share_of_a_file_of_level_commit_to_keep_back_what_it_writes() {
     }
 }
 
-/// One of two that keep back what they write to places of their own sets the level: the other keeps nothing back from then on.
+/// Two clients buffer interleaved writes to one file under byte-range write leases. One of them sets level commit on
+/// the file. The other one's lease is recalled: it sends each later write at once.
 #[test]
 fn who_sets_a_level_takes_back_the_shares_of_others_though_it_has_one() {
     let scene = Scene::new(8);
@@ -321,7 +338,10 @@ fn who_sets_a_level_takes_back_the_shares_of_others_though_it_has_one() {
     });
 }
 
-/// Who has the file open elsewhere learns of the level with its attributes.
+/// write, set level commit by another client, look, write |client and all servers lose power| read
+///
+/// The other client sets level commit on a file that the writer has open. The writer learns of the level with the
+/// file's attributes, by a stat or a lookup. Its next write survives.
 #[test]
 fn another_mount_learns_of_the_level_when_it_looks() {
     for seed in 0..10 {

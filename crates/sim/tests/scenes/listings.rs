@@ -1,4 +1,5 @@
-//! Who lists a directory and looks at what it listed asks a few times, and sees what others change meanwhile.
+//! Statahead and the directory cache: a client that lists a directory and looks at each name sends few requests, and
+//! sees what other clients change meanwhile.
 
 use std::{cell::Cell, cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
@@ -25,7 +26,7 @@ async fn make(client: &Client, dir: Fid, name: &[u8]) -> Attr {
     attr
 }
 
-/// Reads the directory as a kernel does, without attributes.
+/// Reads the directory like a kernel, without attributes.
 async fn list(client: &Client, dir: Fid) -> Vec<DirEntry> {
     let (mut all, mut cookie) = (Vec::new(), 0);
     loop {
@@ -39,7 +40,7 @@ async fn list(client: &Client, dir: Fid) -> Vec<DirEntry> {
     }
 }
 
-/// A cluster with a client that makes, and one that looks.
+/// A cluster with two clients: the maker and the looker.
 async fn two(sim: &Sim) -> (Client, Client) {
     let cluster = Cluster::format(sim, ClusterOptions::default()).await;
     cluster.boot_all();
@@ -48,6 +49,8 @@ async fn two(sim: &Sim) -> (Client, Client) {
     (maker, looker)
 }
 
+/// The maker makes 1000 files. The looker lists the directory and looks up each name: that takes fewer than 20 requests
+/// besides the listing. The maker then changes, removes and replaces some files, and the looker sees it at once.
 #[test]
 fn a_listing_and_a_look_at_each_name_take_few_requests() {
     const FILES: u64 = 1000;
@@ -58,7 +61,7 @@ fn a_listing_and_a_look_at_each_name_take_few_requests() {
         for number in 0..FILES {
             make(&maker, dir, &name(number)).await;
         }
-        // Until then the maker keeps them, and would have to be asked.
+        // Before that the maker has the files' leases, and the MDT would have to recall them.
         sim.sleep(Duration::from_secs(30)).await;
         let before = looker.stats().rpcs;
         let listed = list(&looker, dir).await;
@@ -73,7 +76,7 @@ fn a_listing_and_a_look_at_each_name_take_few_requests() {
         let rpcs = looker.stats().rpcs - before;
         assert!(rpcs < pages + FILES / 50, "{rpcs} requests, {pages} of them for the listing");
 
-        // What others change afterwards shows at once.
+        // The looker sees later changes at once.
         let (one, two, three) = (&listed[500], &listed[501], &listed[502]);
         let changes = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
         maker.setattr(&caller(), one.fid, changes, None).await.expect("it is changed");
@@ -90,6 +93,8 @@ fn a_listing_and_a_look_at_each_name_take_few_requests() {
     });
 }
 
+/// The maker has just made 1000 files and holds their leases. The looker's listing recalls none of them. Its lookups
+/// recall them in batches: they take fewer than 500 requests.
 #[test]
 fn what_another_mount_has_just_made_is_taken_back_from_it_many_at_a_time() {
     const FILES: u64 = 1000;
@@ -100,15 +105,15 @@ fn what_another_mount_has_just_made_is_taken_back_from_it_many_at_a_time() {
         maker.settled(dir).await;
         for number in 0..FILES {
             let open = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
-            let coming = maker.create_ahead(&caller(), dir, &name(number), 0o644, open);
+            let coming = maker.create_delayed(&caller(), dir, &name(number), 0o644, open);
             let file = coming.expect("it is answered at once").1.file().await.expect("it is made");
             maker.write(&file, 0, Bytes::from_static(b"x")).await.expect("it is written");
             maker.close(file).await.expect("it is closed");
         }
-        let kept = maker.stats().kept_inodes;
+        let kept = maker.stats().cached_inodes;
         let listed = list(&looker, dir).await;
-        // The directory is shown, not what its names lead to.
-        assert!(kept > FILES && maker.stats().kept_inodes + 2 >= kept, "a listing takes nothing else back");
+        // The listing shows the directory, not the files.
+        assert!(kept > FILES && maker.stats().cached_inodes + 2 >= kept, "a listing takes nothing else back");
         let before = looker.stats().rpcs;
         for entry in &listed {
             let attr = looker.lookup(&caller(), dir, &entry.name).await.expect("it is there");
@@ -119,18 +124,20 @@ fn what_another_mount_has_just_made_is_taken_back_from_it_many_at_a_time() {
     });
 }
 
+/// The keeper has one inode cached. The other client changes that inode: the recall of the keeper's last lease takes
+/// less than 100 ms.
 #[test]
 fn who_loses_the_last_that_it_kept_keeps_nobody_waiting() {
     let sim = Sim::new(1);
     sim.clone().block_on(async move {
         let (keeper, other) = two(&sim).await;
         let file = make(&other, Fid::ROOT, b"f").await.fid;
-        // The first look takes it back from who made it.
+        // The first look recalls the lease from the client that made the file.
         for _ in 0..2 {
             keeper.getattr(file, None).await.expect("it is there");
             sim.sleep(Duration::from_millis(200)).await;
         }
-        assert_eq!(keeper.stats().kept_inodes, 1);
+        assert_eq!(keeper.stats().cached_inodes, 1);
         let (before, changes) = (sim.now(), SetAttributes { mode: Some(0o600), ..SetAttributes::default() });
         other.setattr(&caller(), file, changes, None).await.expect("it is changed");
         let waited = sim.now().since(before);
@@ -138,7 +145,8 @@ fn who_loses_the_last_that_it_kept_keeps_nobody_waiting() {
     });
 }
 
-/// Names lead to ever newer files while another mount lists them and looks at each; how many answers took no request.
+/// The maker replaces the files of 40 names again and again, while the looker lists the directory and looks up each
+/// name. Returns how many lookups took no request.
 fn race(seed: u64) -> u64 {
     const NAMES: u64 = 40;
     let sim = Sim::new(seed);
@@ -146,7 +154,7 @@ fn race(seed: u64) -> u64 {
     sim.clone().block_on(async move {
         let (maker, looker) = two(&sim).await;
         let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
-        // The version of each file, and of each name the one that it leads to for all to see.
+        // The version of each file, and for each name the newest version that has been visible.
         let versions = Rc::new(RefCell::new(BTreeMap::<Fid, u64>::new()));
         let seen = Rc::new(RefCell::new(vec![0; NAMES as usize]));
         for number in 0..NAMES {
@@ -189,13 +197,16 @@ fn race(seed: u64) -> u64 {
     })
 }
 
+/// The maker renames new files over listed names. The looker, with most names cached, never sees an older file than was
+/// visible before.
 #[test]
 fn who_looks_at_listed_names_sees_what_another_mount_makes_of_them() {
     let kept: u64 = (0..20).map(race).sum();
     assert!(kept > 20 * 100, "only {kept} looks were answered without a request");
 }
 
-/// all names of a directory are kept, then it is moved | `..` is what lies above it, not a name in it
+/// The looker has all names of a directory cached. The maker moves the directory. The looker's lookup of `..` returns
+/// the new parent: it is not taken from the cached names.
 #[test]
 fn the_way_up_from_a_directory_whose_names_are_kept_is_asked_for() {
     let sim = Sim::new(1);

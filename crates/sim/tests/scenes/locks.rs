@@ -1,4 +1,4 @@
-//! Advisory locks across clients: held by one at a time, through crashes of the MDT, and let go of when their client dies.
+//! Advisory locks across clients: exclusive through crashes of the MDT, and released when their client dies.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,7 +20,7 @@ const RANGES: usize = 3;
 const RANGE_BYTES: u64 = 64 << 10;
 const EXCLUSIVE: u32 = lock_mode::EXCLUSIVE;
 
-/// Who holds which range, as programs believe.
+/// The holders of each range, as the programs believe.
 #[derive(Default)]
 struct Oracle {
     holders: RefCell<[Vec<(u64, u32)>; RANGES]>,
@@ -67,7 +67,7 @@ async fn open(client: &Client) -> OpenFile {
     opened.expect("the file opens").1
 }
 
-/// Reads a range's counter and writes it back, one more.
+/// Increments a range's counter in the file.
 async fn increment(client: &Client, file: &OpenFile, range: usize) {
     let offset = range as u64 * RANGE_BYTES;
     let bytes = client.read(file, offset, 8).await.expect("it reads");
@@ -85,7 +85,7 @@ impl World {
         Self { sim, cluster, oracle: Rc::default(), done: Rc::default() }
     }
 
-    /// A client's machine with workers that lock, count and let go.
+    /// Adds a client node with workers that lock, increment and release.
     fn station(&self, name: &str, first_worker: u64, workers: u64, rounds: u64) -> NodeId {
         let node = self.sim.add_node(name);
         let (cluster, oracle, done) = (self.cluster.clone(), self.oracle.clone(), self.done.clone());
@@ -112,7 +112,7 @@ impl World {
         panic!("seed {}: {} of {workers} workers are done", self.sim.seed(), self.done.get());
     }
 
-    /// What the file holds in the end.
+    /// The counters in the file at the end.
     fn counters(&self) -> Vec<u64> {
         let node = self.sim.add_node("auditor");
         self.sim.block_on(async {
@@ -140,7 +140,7 @@ async fn work(env: &Env, client: &Client, oracle: &Oracle, worker: u64, rounds: 
             continue;
         }
         oracle.granted(range, worker, mode);
-        // Some are held for as long as a restart of the MDT takes.
+        // Some locks are held for as long as a restart of the MDT takes.
         let longest_ms = if env.random_u64().is_multiple_of(4) { 2000 } else { 20 };
         env.sleep(Duration::from_millis(env.random_u64() % longest_ms)).await;
         if mode == EXCLUSIVE {
@@ -154,7 +154,10 @@ async fn work(env: &Env, client: &Client, oracle: &Oracle, worker: u64, rounds: 
     client.close(file).await.expect("it closes");
 }
 
-/// lock, MDT |SIGKILL, power| reclaim, reset | nobody is given what another holds, no increment is lost
+/// lock, increment |SIGKILL, power, reset (MDT)| reclaim
+///
+/// Six workers on three clients lock ranges and increment counters under exclusive locks. Five times the MDT is killed,
+/// loses power, or loses a connection. No two conflicting locks are held at once, and no increment is lost.
 #[test]
 fn locks_of_three_clients_exclude_each_other_through_restarts_of_the_mdt() {
     for seed in 0..40 {
@@ -176,7 +179,10 @@ fn locks_of_three_clients_exclude_each_other_through_restarts_of_the_mdt() {
     }
 }
 
-/// lock, client |SIGKILL|, MDT |SIGKILL or not| | its locks come free, and nothing it wrote comes later
+/// lock |SIGKILL (client; MDT or not)| lock
+///
+/// Workers of two clients lock ranges. One client crashes, in half of the seeds together with the MDT. Its locks become
+/// free for the other client, and at most its last two increments are in doubt.
 #[test]
 fn locks_of_a_client_that_dies_come_free() {
     for seed in 0..16 {
@@ -189,7 +195,7 @@ fn locks_of_a_client_that_dies_come_free() {
             world.sim.crash(world.cluster.servers[0].node);
             world.cluster.boot_all();
         }
-        // What the dead believed to hold may still be held for them: nobody else has it.
+        // The dead client's locks may still be held for a while, but by nobody else.
         world.oracle.died(0);
         world.oracle.died(1);
         world.run_until_done(2, 200);
@@ -201,6 +207,8 @@ fn locks_of_a_client_that_dies_come_free() {
     }
 }
 
+/// The first client holds a lock, and the second gives up waiting for it. The second sees the holder in a test, gets
+/// the lock once the owner's close releases it, and releases it with its handle. Then the first one gets it again.
 #[test]
 fn a_wait_may_be_given_up_and_leaves_nothing() {
     let world = World::new(1);
@@ -216,7 +224,8 @@ fn a_wait_may_be_given_up_and_leaves_nothing() {
         assert!(env.timeout(Duration::from_secs(1), wait).await.is_err(), "it waits");
         let holder = second.test_lock(&theirs, spec(2, lock_mode::SHARED, 0)).await.expect("it asks");
         assert_eq!(holder.map(|lock| (lock.owner, lock.mode)), Some((1, EXCLUSIVE)));
-        // The descriptor's end lets go; so does the process's close of any other of the file.
+        // The end of the descriptor releases the lock, and so does the process's close of any other descriptor of the
+        // file.
         first.unlock_owner(&mine, 2).await.expect("another's close");
         assert_eq!(second.try_lock(&theirs, spec(2, EXCLUSIVE, 0)).await, Ok(LockOutcome::Denied));
         first.unlock_owner(&mine, 1).await.expect("its close");
@@ -226,10 +235,13 @@ fn a_wait_may_be_given_up_and_leaves_nothing() {
     });
 }
 
-/// write under a lock, OSTs cut off from the client |10 s, or until it is given up|, let go | the next one counts on, or the
-/// first is told when it lets go
+/// write under a lock, OSTs cut off |10 s, or until evicted| unlock
+///
+/// The first client increments a counter under a lock while it is cut off from the OSTs, then releases the lock. The
+/// release waits for the write. After 10 s the write arrives, and the second client reads it. After 75 s the client is
+/// evicted: the release reports EIO, and the second client reads the old counter.
 #[test]
-fn who_lets_go_of_a_lock_is_told_if_what_was_written_under_it_is_lost() {
+fn unlock_reports_eio_if_writes_under_lock_are_lost() {
     for (seconds, arrives) in [(10, true), (75, false)] {
         let world = World::new(7);
         let (a, b) = (world.sim.add_node("a"), world.sim.add_node("b"));
@@ -267,7 +279,10 @@ fn who_lets_go_of_a_lock_is_told_if_what_was_written_under_it_is_lost() {
     }
 }
 
-/// two writers with a lock each, cut off, both let go |evicted| both are told: what they wrote is lost
+/// write under two locks, cut off, unlock both |evicted| EIO
+///
+/// A client holds two locks and increments both counters. It is cut off from all servers and releases both, one also
+/// through a second handle. It is evicted: all three releases report EIO, as the writes are lost.
 #[test]
 fn who_lets_go_of_a_lock_while_another_does_is_told_too() {
     let world = World::new(8);
@@ -281,7 +296,7 @@ fn who_lets_go_of_a_lock_while_another_does_is_told_too() {
         }
         let other = client.open(&caller(), file.fid(), OpenMode::READ_WRITE).await.expect("it opens");
         world.cluster.servers.iter().for_each(|server| world.sim.cut_both(a, server.node));
-        // The last one through another handle, that has lost no lock.
+        // The last release uses another handle, which has lost no lock.
         let releases = [(0, file.clone()), (1, file.clone()), (1, other)].map(|(range, file)| {
             let (client, release) =
                 (client.clone(), LockSpec { mode: lock_mode::NONE, ..spec(1 + range as u64, EXCLUSIVE, range) });
@@ -295,7 +310,11 @@ fn who_lets_go_of_a_lock_while_another_does_is_told_too() {
     });
 }
 
-/// let go, OSTs cut off, the caller |dies|, lock again | the second lock is not let go of with the first
+/// unlock, OSTs cut off |the caller gives up| lock
+///
+/// The first client's release (or downgrade) of a lock waits for buffered writes, as the OSTs are cut off, and its
+/// caller gives up. The client then locks the range again. The pending release must not drop the new lock: the second
+/// client is denied.
 #[test]
 fn a_lock_that_is_asked_for_while_one_is_let_go_of_is_not_lost_with_it() {
     for mode in [lock_mode::NONE, lock_mode::SHARED] {

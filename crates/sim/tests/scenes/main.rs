@@ -1,18 +1,21 @@
-//! Scenes of a simulated cluster, each a test of what it is named for. One program: a cluster takes a minute to compile.
+//! Scenes of a simulated cluster, in one program because a cluster takes a minute to compile. Each test's name says
+//! what it checks.
 
 mod access_times;
-mod ahead;
 mod appends;
+mod client_instances;
 mod clocks;
 mod closing;
-mod early;
+mod delayed_entries;
+mod delayed_setattr;
 mod fsync;
 mod full;
-mod granted;
+mod grants;
 mod holes;
 mod inline;
 mod inline_bounds;
 mod laboratory;
+mod late_recovery;
 mod layouts;
 mod leases;
 mod levels;
@@ -20,19 +23,17 @@ mod listings;
 mod locks;
 mod mirror;
 mod outage;
+mod pending_create;
 mod pins;
+mod range_leases;
 mod reading;
-mod rejoining;
-mod returning;
-mod set_ahead;
-mod sharing;
+mod size_watches;
 mod slow_disk;
-mod small;
 mod times;
 mod truncates;
-mod watches;
+mod two_clients;
 mod write_back;
 
-/// As of the program itself.
+/// The allocator of the real program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

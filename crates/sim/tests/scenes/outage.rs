@@ -1,5 +1,5 @@
-//! An OST, or the link of a client, is away for half an hour under load: programs wait or are told, nothing that was synced is lost,
-//! and seconds after its return everything goes on.
+//! An OST, or a client's links, are down for half an hour under load. Programs wait or get an error, nothing that was
+//! synced is lost, and seconds after the return everything continues.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -12,24 +12,24 @@ use forebay_proto::{Errno, Fid};
 use forebay_sim::{Cluster, ClusterOptions};
 
 const OUTAGE: Duration = Duration::from_secs(30 * 60);
-/// How soon after it everything goes on.
+/// Time after the outage within which everything continues.
 const SOON: Duration = Duration::from_secs(30);
-/// Between two records of a program.
+/// Pause between two records of a program.
 const PAUSE: Duration = Duration::from_secs(1);
 const RECORD: usize = 5000;
-/// A program syncs every so many records.
+/// A program syncs after this many records.
 const SYNCS: u64 = 4;
 
 fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// A program that writes records one after another until it is told an error.
+/// A program that writes records one after another until it gets an error.
 #[derive(Clone, Default)]
 struct Program {
-    /// Records that were acknowledged.
+    /// Number of acknowledged records.
     written: Rc<Cell<u64>>,
-    /// Records that a sync covered.
+    /// Number of records that a sync covered.
     synced: Rc<Cell<u64>>,
     error: Rc<Cell<Option<Errno>>>,
     stops: Rc<Cell<bool>>,
@@ -40,7 +40,7 @@ fn record(number: u64) -> Vec<u8> {
 }
 
 impl Program {
-    /// Starts one on the file `name`, whose stripes begin on OST0000, after the records that are there.
+    /// Starts a program on the file `name`, with stripes from OST0000 on. It continues behind the first `from` records.
     async fn start(env: &Env, client: &Client, name: &str, stripe_count: u32, from: u64) -> Self {
         let program = Self::default();
         let file = open(client, name, stripe_count).await;
@@ -70,7 +70,7 @@ impl Program {
         Ok(())
     }
 
-    /// The first `least` records are in the file.
+    /// Checks that the first `least` records are in the file.
     async fn compare(&self, client: &Client, name: &str, least: u64) {
         let bytes = client.read_file(&caller(), &format!("/{name}")).await.expect("it reads");
         assert!(bytes.len() >= least as usize * RECORD, "{name}: {} bytes of {least} records", bytes.len());
@@ -86,7 +86,7 @@ async fn open(client: &Client, name: &str, stripe_count: u32) -> OpenFile {
     opened.expect("it opens").1
 }
 
-/// Two clients, each with a program on a file over all OSTs and one on a file of OST0000.
+/// Two clients. Each has a program on a file over all OSTs, and one on a file on OST0000.
 struct Scene {
     sim: Sim,
     cluster: Cluster,
@@ -122,7 +122,7 @@ impl Scene {
         self.programs.iter().map(|(_, program)| program.error.get()).collect()
     }
 
-    /// What was synced is there for a client that comes anew, also after all servers lost power.
+    /// Checks with a new client that everything synced is there, also after all servers lost power.
     async fn compare(&self) {
         for (_, program) in &self.programs {
             program.stops.set(true);
@@ -146,7 +146,10 @@ impl Scene {
     }
 }
 
-/// load |an OST has no power for half an hour| who needs it waits, who does not goes on | it returns, and all go on
+/// write, fsync |an OST loses power for half an hour| write, fsync
+///
+/// Four programs write on two clients when OST0002 loses power. The programs with files on that OST wait, the others
+/// continue. Within 30 s of its return all programs continue, without an error or an eviction.
 #[test]
 fn programs_wait_half_an_hour_for_an_ost_and_go_on_within_seconds() {
     for seed in [1, 2] {
@@ -160,7 +163,7 @@ fn programs_wait_half_an_hour_for_an_ost_and_go_on_within_seconds() {
             let late = scene.written();
             for (number, (early, late)) in early.iter().zip(&late).enumerate() {
                 let is_wide = number % 2 == 0;
-                // At most to the end of the stripes before the one that is away.
+                // At most up to the end of the stripes before the OST that is down.
                 assert_eq!(late - early < 40, is_wide, "seed {seed}, program {number}: {early} to {late}");
             }
             scene.cluster.boot(3);
@@ -174,7 +177,10 @@ fn programs_wait_half_an_hour_for_an_ost_and_go_on_within_seconds() {
     }
 }
 
-/// load |a client hears of no server for half an hour| others go on | it is back and evicted: its programs are told, begin anew and go on
+/// write, fsync |a client is cut off from all servers for half an hour| write, fsync
+///
+/// The first client is cut off, and the second client's programs continue. When the link is back, the first client's
+/// programs get EIO, as it was evicted. They start again from what they had synced, and continue within 30 s.
 #[test]
 fn a_client_that_was_away_for_half_an_hour_is_told_and_goes_on_within_seconds() {
     for seed in [1, 2] {
@@ -195,7 +201,7 @@ fn a_client_that_was_away_for_half_an_hour_is_told_and_goes_on_within_seconds() 
             let errors = scene.errors();
             assert_eq!(errors, [Some(Errno::EIO), Some(Errno::EIO), None, None], "seed {seed}");
             assert!(scene.clients[0].stats().evictions > 0 && scene.clients[1].stats().evictions == 0);
-            // It was fenced, and goes on as another.
+            // The first client was fenced, and continues as a new client instance.
             for (number, stripe_count) in [(0, 3), (1, 1)] {
                 let (name, told) = scene.programs[number].clone();
                 told.compare(&scene.clients[0], &name, told.synced.get()).await;

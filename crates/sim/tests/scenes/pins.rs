@@ -1,4 +1,4 @@
-//! What a client keeps for OSTs that commit nothing leaves room for everything else that it changes.
+//! Pinned writes to an OST that does not commit leave space for all other changes of the client.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -14,14 +14,17 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// A file of one stripe on OST `ost`.
+/// A file with one stripe on OST `ost`.
 async fn create(client: &Client, name: &str, ost: u32) -> OpenFile {
     let layout = LayoutSpec { stripe_count: 1, stripe_index: ost, ..LayoutSpec::inherit() };
     let made = client.create(&caller(), Fid::ROOT, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await;
     made.expect("it is made").1
 }
 
-/// OST away |24 writers of 1 MiB, with 8 MiB to keep changes in| names and another OST get on |OST back| all is written
+/// OST down |24 writers of 1 MiB, 8 MiB of pins| names and another OST |OST back| read
+///
+/// OST0000 loses power, and 24 writers write 1 MiB each to a file on it; the client may pin 8 MiB. Meanwhile the client
+/// makes directories and writes to another OST, each within 2 s. After the OST's return all writes complete.
 #[test]
 fn an_ost_that_is_away_does_not_take_all_memory_for_changes() {
     for seed in 0..10 {

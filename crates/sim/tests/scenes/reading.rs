@@ -1,4 +1,4 @@
-//! Bytes that a client keeps of what it read: nobody is shown what is not so any more.
+//! The read cache: no client shows cached bytes that are out of date.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -15,7 +15,7 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// A cluster of three OSTs, and two clients.
+/// A cluster with three OSTs and two clients.
 struct Scene {
     sim: Sim,
     cluster: Rc<Cluster>,
@@ -44,7 +44,7 @@ fn contents(salt: u8) -> Vec<u8> {
     (0..BYTES).map(|at| (at / 251) as u8 ^ salt).collect()
 }
 
-/// `f`, over all OSTs, with contents that are committed; nobody has it open.
+/// The file `f` over all OSTs, with committed contents. Nobody has it open.
 async fn make(client: &Client) -> Fid {
     let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
     let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
@@ -56,10 +56,10 @@ async fn make(client: &Client) -> Fid {
     fid
 }
 
-/// Opens it as a mount does: looked up, so that it is leased, and opened.
+/// Opens the file as a mount does: a lookup, so that the file is leased, then the open.
 async fn open(sim: &Sim, client: &Client, mode: OpenMode) -> OpenFile {
     client.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
-    // What one client has just changed is not leased to another for a moment.
+    // A file that one client has just changed is not leased to another for a moment.
     sim.sleep(Duration::from_secs(1)).await;
     let fid = client.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there").fid;
     client.open(&caller(), fid, mode).await.expect("it opens")
@@ -76,7 +76,7 @@ async fn read_through(client: &Client, file: &OpenFile, step: usize) -> Vec<u8> 
     }
 }
 
-/// The file as four programs read it together, a record each in turn, one program after another.
+/// Reads the file like four programs that read interleaved records, one program after another.
 async fn read_in_turns(client: &Client, file: &OpenFile, record: usize) -> Vec<u8> {
     let mut read: Vec<u8> = Vec::new();
     for rank in 0..4 {
@@ -92,7 +92,8 @@ async fn read_in_turns(client: &Client, file: &OpenFile, record: usize) -> Vec<u
     read
 }
 
-/// Each of them in steps of its own, and anywhere: what is read is what the file holds, in few requests.
+/// The writer makes a file. The reader reads all of it, in steps of four sizes: it gets the right bytes with fewer than
+/// 80 requests per pass.
 #[test]
 fn small_reads_are_few_requests() {
     let scene = Scene::new(1);
@@ -108,10 +109,12 @@ fn small_reads_are_few_requests() {
             assert!(rpcs < 80, "{rpcs} requests for {BYTES} bytes in steps of {step}");
             reader.close(file).await.expect("closed");
         }
-        assert!(reader.stats().kept_read_bytes > 3 * BYTES as u64, "{:?}", reader.stats());
+        assert!(reader.stats().cached_read_bytes > 3 * BYTES as u64, "{:?}", reader.stats());
     });
 }
 
+/// The reader reads the file backwards in 4 KiB steps with fewer than 120 requests, then at offsets far apart: all
+/// bytes are right.
 #[test]
 fn backwards_and_in_steps_too() {
     let scene = Scene::new(2);
@@ -131,7 +134,8 @@ fn backwards_and_in_steps_too() {
     });
 }
 
-/// Records that lie far apart come together, and nothing of what lies between them.
+/// The reader reads 5000 bytes every 70,000 bytes, forwards and backwards. It prefetches the records in fewer than 30
+/// requests, without the bytes between them.
 #[test]
 fn reads_in_large_steps_are_few_requests_for_no_more_than_is_read() {
     let scene = Scene::new(5);
@@ -152,14 +156,15 @@ fn reads_in_large_steps_are_few_requests_for_no_more_than_is_read() {
             let (rpcs, kept) = (after.rpcs - before.rpcs, after.read_cache_bytes - before.read_cache_bytes);
             assert!(rpcs < 30, "{rpcs} requests for {} reads, backwards {backwards}", places.len());
             assert!(kept < 4 * (record * places.len()) as u64, "{kept} bytes are kept");
-            // Others, from the end.
+            // Other offsets, from the end on.
             places = places.into_iter().rev().map(|at| at + step / 2).filter(|at| at + record < BYTES).collect();
             reader.close(file).await.expect("closed");
         }
     });
 }
 
-/// What a client keeps is not shown after another has changed it, whichever way that does.
+/// The reader has the file in its cache. The writer then writes, truncates, punches, appends or extends. The reader
+/// sees the change at once.
 #[test]
 fn what_another_client_changes_is_seen_at_once() {
     let read = async |seed: u64, client: &Client, file: &OpenFile| match seed % 12 {
@@ -220,7 +225,7 @@ fn what_another_client_changes_is_seen_at_once() {
     }
 }
 
-/// The same of what it changes itself, through the handle that it reads by and through others.
+/// A client reads a file and changes it, through the same handle and through others. It always reads its own changes.
 #[test]
 fn what_a_client_changes_itself_it_reads() {
     for seed in 0..12 {
@@ -235,7 +240,7 @@ fn what_a_client_changes_itself_it_reads() {
                 let at = (seed as usize * 7919 + round * 104_729) % (BYTES - 200_000);
                 match round % 4 {
                     0 => {
-                        // Kept back for a moment.
+                        // A buffered write.
                         client.write(&file, at as u64, vec![round as u8; 3000]).await.expect("written");
                         expected[at..at + 3000].fill(round as u8);
                     }
@@ -259,7 +264,8 @@ fn what_a_client_changes_itself_it_reads() {
     }
 }
 
-/// A reader that hears nobody believes nothing after its term: the writer did not wait for it.
+/// The reader does not hear from the MDT any more. The writer changes the file without waiting for the reader, whose
+/// lease has expired. The reader shows the new bytes.
 #[test]
 fn a_reader_that_is_cut_off_from_the_mdt_shows_nothing_old() {
     for seed in 0..6 {
@@ -279,7 +285,10 @@ fn a_reader_that_is_cut_off_from_the_mdt_shows_nothing_old() {
     }
 }
 
-/// Written, closed, read by another, and lost with its writer and the OSTs: what is gone for one is gone for all.
+/// write, close, read by another client |writer and OSTs| read
+///
+/// The reader reads what the writer has written and not synced. The writer crashes and the OSTs lose power, so the
+/// bytes may be lost. The reader then shows the same bytes as a third client: it had cached nothing uncommitted.
 #[test]
 fn what_a_crash_takes_back_was_not_kept() {
     let mut taken_back = 0;
@@ -289,14 +298,14 @@ fn what_a_crash_takes_back_was_not_kept() {
         scene.sim.block_on(async {
             let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
             let fid = make(&writer).await;
-            // Its sessions are committed before.
+            // The reader's sessions are committed before.
             let file = open(&scene.sim, &reader, OpenMode::READ).await;
             reader.read(&file, 0, BYTES).await.expect("it reads");
             scene.sim.sleep(Duration::from_secs(4)).await;
             let other = open(&scene.sim, &writer, OpenMode::READ_WRITE).await;
             writer.write(&other, 0, vec![0xee; 300_000]).await.expect("written");
             writer.close(other).await.expect("closed");
-            // As soon as it is leased to another, and before the OSTs commit by themselves.
+            // As soon as the reader gets the lease, and before the OSTs commit automatically.
             reader.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
             scene.sim.sleep(Duration::from_millis(600)).await;
             reader.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
@@ -318,7 +327,7 @@ fn what_a_crash_takes_back_was_not_kept() {
                 let same = third.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
                 *told.borrow_mut() = Some(third.read(&same, 0, 5000).await.expect("it reads"));
             });
-            // Who reads all the time keeps its lease.
+            // A client that reads all the time keeps its lease.
             loop {
                 let known = now.borrow().clone();
                 let read = reader.read(&file, 0, 5000).await.expect("it reads");
@@ -334,7 +343,10 @@ fn what_a_crash_takes_back_was_not_kept() {
     assert!(taken_back > 0, "no crash took anything back");
 }
 
-/// The MDT dies: leases are gone, and so is what was kept under them, though nobody says so.
+/// read |power, MDT| write by another client, read
+///
+/// The reader has the file in its cache when the MDT loses power and restarts without any leases. The writer changes
+/// the file. The reader shows the new bytes, although nothing was recalled.
 #[test]
 fn a_restarted_mdt_knows_of_no_lease() {
     for seed in 0..6 {
@@ -353,7 +365,8 @@ fn a_restarted_mdt_knows_of_no_lease() {
     }
 }
 
-/// A create that finds the file, and cuts it: what lies in the hole that is made afterwards is zeros.
+/// A client has a file in its cache, and truncates it with a create of the same name. It writes behind a hole: the hole
+/// reads as zeros.
 #[test]
 fn a_create_that_cuts_the_file_leaves_nothing_of_it() {
     let scene = Scene::new(3);
@@ -369,7 +382,8 @@ fn a_create_that_cuts_the_file_leaves_nothing_of_it() {
     });
 }
 
-/// An OST that is away holds up who wants something of it, and no others.
+/// One OST is down. The reader reads the first stripe sequentially, and other stripes on the same OST as that one. No
+/// read waits for the OST that is down, not even for a prefetch.
 #[test]
 fn a_small_read_waits_for_its_own_ost_only() {
     let scene = Scene::new(5);
@@ -378,10 +392,10 @@ fn a_small_read_waits_for_its_own_ost_only() {
         make(&writer).await;
         let file = open(&scene.sim, &reader, OpenMode::READ).await;
         let away = file.layout().osts()[1];
-        // The MDT is the first of the servers.
+        // Server 0 is the MDT.
         scene.sim.crash(scene.cluster.servers[1 + away as usize].node);
         let begun = scene.sim.now();
-        // Sequential reads of the first stripe, and of others on its OST.
+        // Sequential reads of the first stripe, then reads of other stripes on its OST.
         for at in (0..60_000).step_by(4096).chain((3..9).step_by(3).map(|stripe| stripe << 16)) {
             let bytes = reader.read(&file, at as u64, 4096).await.expect("it reads");
             assert!(bytes == contents(0)[at..at + 4096], "at {at}");
@@ -390,8 +404,8 @@ fn a_small_read_waits_for_its_own_ost_only() {
     });
 }
 
-/// Programs that read a file together go on together after one of them fell so far behind that it finds nothing any more of
-/// what the other one fetched.
+/// Two programs read alternate records of a file through a small cache. One of them pauses, so that the records that
+/// the other has prefetched are gone. They must come together again instead of each fetching everything.
 #[test]
 fn readers_that_fell_apart_come_together_again() {
     const RECORD: usize = 16 << 10;
@@ -417,7 +431,7 @@ fn readers_that_fell_apart_come_together_again() {
                 for record in (first..RECORDS).step_by(2) {
                     let read = reader.read(&file, (record * RECORD) as u64, RECORD).await.expect("it reads");
                     assert!(read.len() == RECORD && read.iter().all(|byte| *byte == 7));
-                    // Held up, as by a processor that is taken, while the other one goes on.
+                    // Pause, as on a busy processor, while the other program continues.
                     sim.sleep(if record == 501 { Duration::from_millis(10) } else { Duration::from_micros(20) }).await;
                 }
                 reader.close(file).await.expect("closed");
@@ -429,12 +443,13 @@ fn readers_that_fell_apart_come_together_again() {
             one.await.expect("it ends");
         }
         let (rpcs, alone) = (reader.stats().rpcs - before, RECORDS * RECORD / (128 << 10));
-        // 909 where each goes on to the end by itself.
+        // It was 909 requests when each program continued alone to the end.
         assert!(rpcs < alone as u64 * 8 / 5, "{rpcs} requests where one reader asks for {alone}");
     });
 }
 
-/// The MDT is away for long: its clients ask it once for each file, and have not forgotten it when it is back.
+/// The reader reads from its cache while the MDT is down for a minute. It asks the MDT only once per file: after the
+/// MDT's return few requests are queued.
 #[test]
 fn readers_do_not_pile_up_questions_while_the_mdt_is_away() {
     let scene = Scene::new(6);

@@ -1,5 +1,5 @@
-//! An OST whose disks are a hundred times slower than the others', or complete nothing for a while: programs on other OSTs do not
-//! notice, new files avoid it, nobody is given up.
+//! An OST whose disks are a hundred times slower than those of the others, or complete nothing for a while. Programs on
+//! other OSTs do not notice, new files avoid the OST, and no client is evicted.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,20 +16,20 @@ use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
 const OSTS: u32 = 4;
-/// How long programs are watched.
+/// How long the programs are measured.
 const TERM: Duration = Duration::from_secs(30);
-/// How soon the MDT has seen it.
+/// Time within which the MDT notices the slow OST.
 const SEEN: Duration = Duration::from_secs(12);
 const FILES: usize = 200;
 const RECORD: usize = 20_000;
-/// The simulator's disks are fast ones; these take some milliseconds, as spinning ones do.
+/// The simulator's disks are fast; with this factor they take some milliseconds, like spinning ones.
 const USUAL: f64 = 20.0;
 
 fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// A program that writes a record to a file of one OST, and syncs, again and again; what each took.
+/// A program that writes a record to a file on one OST and syncs, again and again. It records the time of each round.
 async fn program(
     env: Env,
     client: Client,
@@ -61,7 +61,7 @@ fn p99(times: &RefCell<Vec<Duration>>) -> Duration {
     times[times.len() * 99 / 100]
 }
 
-/// How many of new files lie on OST0000.
+/// Makes new files, and returns how many of them are on OST0000.
 async fn on_the_first(client: &Client, prefix: &str) -> usize {
     let mut count = 0;
     for number in 0..FILES {
@@ -75,7 +75,11 @@ async fn on_the_first(client: &Client, prefix: &str) -> usize {
     count
 }
 
-/// write and sync on every OST |the disks of one are slow, or stuck| p99 of others < 2 times, new files elsewhere, no evictions
+/// write and fsync on every OST |one OST's disks are slow, or stuck| new files
+///
+/// Programs on two clients write to all four OSTs; then the disks of OST0000 become slow or stuck. The 99th percentile
+/// of the programs on other OSTs at most doubles, new files avoid OST0000, and no client is evicted. When the disks are
+/// normal again, new files use it again.
 #[test]
 fn a_slow_or_stuck_disk_is_felt_by_its_own_files_only_and_new_ones_avoid_it() {
     for fault in [Fault::Slow(100.0 * USUAL), Fault::Stuck(2 * TERM)] {

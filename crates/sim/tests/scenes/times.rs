@@ -1,5 +1,5 @@
-//! Times of a file that several clients change, each without having heard of what the others did: what is done moves the times that
-//! it has to move, through crashes too, and the change time never goes back.
+//! Times of a file that several clients change, none of which knows what the others did. Each change moves the times
+//! that it must move, also through crashes, and the change time never goes back.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use forebay_env::sim::Sim;
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
-use crate::small::{Scene, begin, caller};
+use crate::two_clients::{Scene, begin, caller};
 
 const GIVEN_NS: [i64; 3] = [77, 1_000_000_000_000_000_000, 4_000_000_000_000_000_000];
 
@@ -16,7 +16,7 @@ fn given(mtime_ns: i64) -> SetAttributes {
     SetAttributes { mtime: Some(SetTime::At(mtime_ns)), ..SetAttributes::default() }
 }
 
-/// Modification and change time, as somebody who has not opened it sees them.
+/// Modification and change time, as a client sees them that has not opened the file.
 async fn look(client: &Client, fid: Fid) -> (i64, i64) {
     let attr = client.getattr(fid, None).await.expect("it is there");
     (attr.mtime_ns, attr.ctime_ns)
@@ -26,7 +26,8 @@ async fn set(client: &Client, fid: Fid, changes: SetAttributes) {
     client.setattr(&caller(), fid, changes, None).await.expect("it is set");
 }
 
-/// One step; true if it changes bytes or size, the time that it gives otherwise.
+/// Runs one random change. `Ok` if it changes bytes or size. `Err` otherwise, with the modification time if it sets
+/// one.
 async fn change(sim: &Sim, client: &Client, file: &OpenFile) -> Result<(), Option<i64>> {
     let fid = file.fid();
     let (offset, length) = (sim.random_below(200_000), 1 + sim.random_below(3000));
@@ -58,7 +59,11 @@ async fn change(sim: &Sim, client: &Client, file: &OpenFile) -> Result<(), Optio
     Ok(())
 }
 
-/// Three clients, of which one keeps nothing back, have it open for writing |MDT or OST dies| each in turn
+/// open by three clients |MDT or OST| change by each in turn
+///
+/// Three clients have a file open for writing, one of them without write-back. They change it in random order, while
+/// the MDT or an OST crashes now and then. Every change of data moves the modification time that any client sees, and
+/// the change time only grows. Crashes and closes move nothing.
 #[test]
 fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
     for seed in 0..60 {
@@ -91,7 +96,7 @@ fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
                         let server = &cluster.servers[sim.random_below(4) as usize];
                         sim.crash(server.node);
                         cluster.boot_all();
-                        // What is replayed has the times that it had.
+                        // A replayed change keeps its times.
                         let after = look(&clients[by], fid).await;
                         assert_eq!(after, before, "seed {seed}, step {step}: a crash moves times");
                     }
@@ -135,7 +140,10 @@ fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
     }
 }
 
-/// A has it open, B sets its times |B, the MDT and the OSTs die at any moment| A writes, closes: both have moved
+/// open by A, set times by B |the MDT or an OST, at any moment| write and close by A
+///
+/// The writer has a file open while the setter sets its modification time, and a server crashes meanwhile. The setter
+/// sees the time that it set. After the writer's next write and close both times have moved.
 #[test]
 fn a_time_that_is_set_beside_a_writer_hides_no_later_write_whoever_dies() {
     for seed in 0..40 {
@@ -168,7 +176,10 @@ fn a_time_that_is_set_beside_a_writer_hides_no_later_write_whoever_dies() {
     }
 }
 
-/// Names of each kind are made, and changed |all servers die, or the MDT| replayed: all times are what they were
+/// make and change names |all servers, or the MDT| stat
+///
+/// A client makes directories, symlinks and files and changes their attributes. All servers or the MDT crash. After the
+/// replay both clients see the same access, modification, change and birth times as before.
 #[test]
 fn what_is_replayed_has_the_times_that_were_shown() {
     for seed in 0..40 {

@@ -1,4 +1,4 @@
-//! A truncate that waits for an OST that is away holds up nothing else of its mount.
+//! A truncate that waits for an OST that is down blocks nothing else on its mount.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -11,14 +11,14 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// A file of one stripe on OST `ost`.
+/// A file with one stripe on OST `ost`.
 async fn create(client: &Client, name: &[u8], ost: u32) -> OpenFile {
     let layout = LayoutSpec { stripe_count: 1, stripe_index: ost, ..LayoutSpec::inherit() };
     let made = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
     made.expect("it is made").1
 }
 
-/// All kinds of changes of names and attributes, each in its turn.
+/// Makes each kind of change to names and attributes.
 async fn change_names(client: &Client, round: usize) {
     let name = |what: &str| format!("{what}{round}").into_bytes();
     let file = create(client, &name("f"), 1).await;
@@ -34,7 +34,10 @@ async fn change_names(client: &Client, round: usize) {
     client.rmdir(&caller(), Fid::ROOT, &name("d")).await.expect("gone");
 }
 
-/// OST away |truncate, names, MDT crash, names| OST back | all that another asks for takes its usual time, nothing is lost
+/// OST down |truncate, names, MDT crash, names| OST back
+///
+/// A client truncates a file on an OST that is down. Meanwhile it makes all kinds of changes to names, each round
+/// within a second, also after the MDT has lost power. When the OST is back, the truncate completes.
 #[test]
 fn names_do_not_wait_for_an_ost_that_a_truncate_waits_for() {
     for seed in 0..20 {
@@ -65,7 +68,7 @@ fn names_do_not_wait_for_an_ost_that_a_truncate_waits_for() {
                     sim.power_cut(mdt);
                     sim.sleep(Duration::from_millis(100)).await;
                     cluster.boot(0);
-                    // Its start, and the window that it waits in for those that do not come.
+                    // Time for its start, and for the window in which it waits for absent clients.
                     sim.sleep(Duration::from_secs(5)).await;
                 }
             }
@@ -78,7 +81,8 @@ fn names_do_not_wait_for_an_ost_that_a_truncate_waits_for() {
     }
 }
 
-/// A creates and opens for reading only |B truncates by name| A reads: the zeros up to the new end
+/// The reader creates a file and has it open for reading only. The other client changes its size by name. The reader
+/// reads zeros up to the new end.
 #[test]
 fn who_has_an_empty_file_open_for_reading_sees_that_another_made_it_longer() {
     for seed in 0..8 {

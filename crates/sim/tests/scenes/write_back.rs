@@ -1,4 +1,4 @@
-//! Small writes that a client keeps back for a moment: nobody can tell, and what is lost is said.
+//! Write-back of small writes: nobody can tell that they are buffered, and every loss is reported.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -13,7 +13,7 @@ fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
 
-/// A cluster of three OSTs and two clients.
+/// A cluster with three OSTs and two clients.
 struct Scene {
     sim: Sim,
     cluster: Rc<Cluster>,
@@ -33,15 +33,15 @@ impl Scene {
         self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
     }
 
-    /// A writer that keeps a second record of its file back, and can send it to no OST; a reader; the file.
+    /// A writer with a buffered second record that it can send to no OST; a reader; the file.
     async fn writer_without_osts(&self) -> (Client, Client, OpenFile) {
         let (writer, reader) = (self.mount(0).await, self.mount(1).await);
         let file = open(&writer, b"f").await;
         write(&writer, &file, 0).await;
         writer.fsync(&file, false).await.expect("it syncs");
-        // Everything else that it keeps is given back for want of use.
+        // Everything else that the writer holds is returned, as it is not used.
         self.sim.sleep(Duration::from_secs(15)).await;
-        // The OSTs say that they have room.
+        // The OSTs report that they have space.
         write(&writer, &file, 0).await;
         writer.fsync(&file, false).await.expect("it syncs");
         let osts = &self.cluster.servers[1..];
@@ -66,6 +66,7 @@ fn records(count: u64) -> Vec<u8> {
     (0..count).flat_map(|record| vec![record as u8 + 1; RECORD]).collect()
 }
 
+/// A client writes 100 records and syncs. They take fewer than 25 requests.
 #[test]
 fn many_small_writes_are_few_requests() {
     let scene = Scene::new(1);
@@ -85,6 +86,8 @@ fn many_small_writes_are_few_requests() {
     });
 }
 
+/// The writer has ten buffered records. The reader looks up the file, or opens it at once: it sees all of them. From
+/// then on the writer buffers nothing.
 #[test]
 fn another_client_sees_them_at_once() {
     for seed in 0..20 {
@@ -101,14 +104,15 @@ fn another_client_sees_them_at_once() {
             }
             let same = reader.open(&caller(), file.fid(), OpenMode::READ).await.expect("it opens");
             assert_eq!(reader.read(&same, 0, 1 << 20).await.expect("it reads"), records(10));
-            // Shared now: nothing is kept back.
+            // The file is open on both clients: the writer buffers nothing.
             write(&writer, &file, 10).await;
             assert_eq!(reader.read(&same, 0, 1 << 20).await.expect("it reads"), records(11));
         });
     }
 }
 
-/// Somebody had a look at it: a while later writes are gathered again.
+/// The reader's lookup takes the writer's lease. Some time later the writer has the lease again, and coalesces its
+/// writes.
 #[test]
 fn a_look_costs_the_lease_only_for_a_while() {
     let scene = Scene::new(4);
@@ -131,7 +135,9 @@ fn a_look_costs_the_lease_only_for_a_while() {
     });
 }
 
-/// The writer hears nobody any more, with bytes that it has acknowledged: it loses them, and says so; nobody waits for long.
+/// The writer is cut off from the MDT, or from all servers, with a buffered record. The reader's open takes less than
+/// 15 s. After that no bytes of the writer arrive, and if the record is lost, the writer's fsync reports EIO. Its close
+/// and unmount end.
 #[test]
 fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
     for seed in 0..10 {
@@ -142,7 +148,7 @@ fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
             write(&writer, &file, 0).await;
             writer.fsync(&file, false).await.expect("it syncs");
             write(&writer, &file, 1).await;
-            // From the MDT, or from all: then the bytes come late, or not at all.
+            // Cut off from the MDT, or from all servers: then the bytes come late, or not at all.
             let servers = if seed % 2 == 0 { 0..1 } else { 0..scene.cluster.servers.len() };
             servers.clone().for_each(|server| scene.sim.cut_both(scene.nodes[0], scene.cluster.servers[server].node));
             let begun = scene.sim.now();
@@ -159,7 +165,7 @@ fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
                 let error = writer.fsync(&file, false).await.expect_err("it has lost some");
                 assert_eq!(error.errno, Errno::EIO, "seed {seed}: {error}");
             }
-            // Fenced or not: it is told, and comes to an end.
+            // Fenced or not, the writer is notified, and its close ends.
             let (env, fid) = (scene.sim.env(scene.nodes[0]), file.fid());
             let closed = env.timeout(Duration::from_secs(5), writer.close(file)).await;
             closed.unwrap_or_else(|_| panic!("seed {seed}: its close hangs")).ok();
@@ -174,7 +180,10 @@ fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
     }
 }
 
-/// The MDT restarts while bytes are kept back, as the OSTs are away: it may not show the file before they are there.
+/// write (buffered, OSTs cut off) |MDT| stat by another client
+///
+/// The MDT restarts while the writer has a buffered record that it cannot send. The MDT must not show the file to the
+/// reader before the record has arrived.
 #[test]
 fn a_restart_of_the_mdt_does_not_forget_who_keeps_something_back() {
     for seed in 0..10 {
@@ -203,6 +212,8 @@ fn a_restart_of_the_mdt_does_not_forget_who_keeps_something_back() {
     }
 }
 
+/// The writer writes a record every 5 ms, then crashes. The reader sees at least every record that was older than 100
+/// ms, as buffered records are sent by then.
 #[test]
 fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_does() {
     for seed in 0..10 {
@@ -224,7 +235,7 @@ fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_do
             sim.sleep(Duration::from_millis(350)).await;
             let old = *written.borrow();
             assert!(old > 10, "seed {seed}");
-            // All that was written by now is older than anything is kept.
+            // Everything written so far is now older than the longest time in the buffer.
             sim.sleep(Duration::from_millis(100)).await;
             sim.crash(node);
             let attr = reader.lookup(&caller(), Fid::ROOT, b"f").await.expect("it is there");
@@ -236,7 +247,8 @@ fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_do
     }
 }
 
-/// What is kept back cannot be sent for long: who wants it waits, and nobody is evicted.
+/// The writer is connected to the MDT and cannot send its buffered record for 30 s, as the OSTs are cut off. The reader
+/// waits. Nobody is evicted, and once the link is back, the reader sees the record.
 #[test]
 fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
     for seed in 0..10 {
@@ -259,7 +271,8 @@ fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
     }
 }
 
-/// The writer alone has lost the way to the OSTs, which are well: who wants what it keeps waits for minutes, not for ever.
+/// Only the writer is cut off from the OSTs. The reader's stat waits for about five minutes, then the MDT evicts the
+/// writer. The reader never sees the record, and the writer's fsync reports EIO.
 #[test]
 fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
     for seed in 0..5 {
@@ -284,7 +297,10 @@ fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
     }
 }
 
-/// The handle that wrote is closed while another one reads: after a restart of the MDT nothing is believed that it forgot.
+/// write, close, a read-only handle stays open |MDT| write, read by another client
+///
+/// The writer closes the handle that it wrote with and keeps a read-only one. The MDT restarts and presumes no lease.
+/// The writer writes again while the reader has the file open: the reader reads both records.
 #[test]
 fn a_reader_that_is_left_holds_no_lease() {
     for seed in 0..10 {
@@ -310,7 +326,9 @@ fn a_reader_that_is_left_holds_no_lease() {
     }
 }
 
-/// Whoever syncs everything syncs what others keep back, too.
+/// write (buffered), sync of everything by another client |the writer and all servers die| read
+///
+/// The other client's sync flushes the writer's buffered record too: it is there after the writer and all servers died.
 #[test]
 fn sync_of_everything_has_everything_sent() {
     let scene = Scene::new(3);

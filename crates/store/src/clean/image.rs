@@ -11,7 +11,7 @@ use crate::{
     slab::{Place, run::RunHeader},
 };
 
-/// The bytes of a slab, in chunks; those that could not be read are missing. Unverified.
+/// The bytes of a slab, in chunks; unreadable chunks are missing. Not verified.
 pub(super) struct Image {
     victim: Victim,
     chunks: Vec<Option<Bytes>>,
@@ -35,7 +35,7 @@ impl Image {
 }
 
 impl Core {
-    /// Reads a victim. Very large slabs are not read as a whole: an image without chunks.
+    /// Reads a victim. A very large slab is not read as a whole: its image has no chunks.
     pub(super) async fn read_image(&self, victim: Victim) -> StoreResult<Image> {
         let mut chunks = Vec::new();
         if self.geometry.slab_bytes <= limits::IMAGE_BYTES {

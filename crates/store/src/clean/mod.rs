@@ -1,11 +1,13 @@
-//! The cleaner: empties slabs in which much is garbage, and those that went bad.
+//! The cleaner: empties slabs in which much is garbage, and slabs that went bad.
 //!
-//! Several victims make a round: read whole, their live bytes moved side by side, then one checkpoint for all their index
-//! pages and one commit. It works ahead of need while callers are quiet, so that a burst finds room; when free slabs run
-//! short, or somebody waits, it goes on whatever callers do. A victim's run headers say what was written there; the index
-//! says what of it still lives. Tombstones are carried on while the device holds older bytes elsewhere.
+//! A round empties several victims. The cleaner reads each as a whole and moves their live bytes in parallel. Then it
+//! makes one checkpoint for all their index pages, and one commit. A victim's run headers say what was written there;
+//! the index says what of it is still live. Tombstones are written again while other slabs hold older bytes.
 //!
-//! Invariant: a row is changed only if it is still what was moved.
+//! Background cleaning runs while callers are quiet, so that a burst finds space. When free slabs run short, or a
+//! request waits, the cleaner works whatever callers do.
+//!
+//! Invariant: a row is changed only if it still has the value that was moved.
 //! Not here: when an emptied slab may be opened again (see `slab::allocator`).
 
 mod image;
@@ -23,7 +25,7 @@ use self::{
 };
 use crate::{StoreError, StoreErrorKind, StoreResult, core::Core, limits};
 
-/// What the cleaner did since it began, and what came of it: bytes that pack badly must not be moved around for ever.
+/// The cleaner's work since it began, and its result: bytes that pack badly must not be moved around forever.
 #[derive(Default)]
 struct Effort {
     most_free: u32,
@@ -33,30 +35,31 @@ struct Effort {
 }
 
 impl Effort {
-    /// What was done in vain before anybody waited does not count.
+    /// Work without gain before a request waited does not count.
     fn begin_round(&mut self, waited_for: bool) {
         if waited_for && !self.waited_for {
             *self = Self { waited_for, ..Self::default() };
         }
     }
 
-    /// True if as many slabs as there are were cleaned (ahead of need: far fewer), no more are free than before, and nobody got room meanwhile.
+    /// True if the cleaner has emptied more slabs than exist (in the background: far fewer), no more are free than
+    /// before, and no request got space meanwhile.
     fn is_fruitless(&mut self, core: &Core, need: Need, cleaned: u32) -> bool {
         let (free, grants) = (core.alloc.borrow().free_count(), core.promises.grants());
         let progress = free > self.most_free || grants > self.grants;
         self.slabs_since = if progress { 0 } else { self.slabs_since + cleaned };
         (self.most_free, self.grants) =
             if grants > self.grants { (free, grants) } else { (self.most_free.max(free), grants) };
-        let most = if need == Need::Ahead { limits::FRUITLESS_AHEAD } else { core.geometry.slab_count };
+        let most = if need == Need::Ahead { limits::BACKGROUND_FRUITLESS } else { core.geometry.slab_count };
         self.slabs_since > most
     }
 }
 
-/// What a round came to.
+/// The result of a round.
 struct Round {
-    /// Victims looked at.
+    /// Number of victims.
     victims: u32,
-    /// Something was gained, or may be by going on.
+    /// True if something was gained, or may be by another round.
     gained: bool,
 }
 
@@ -75,7 +78,7 @@ impl Core {
     pub(crate) async fn clean_loop(self: Rc<Self>) {
         let mut stuck = Stuck::default();
         let mut effort = Effort::default();
-        // What callers had done when working ahead came to nothing: until they do more, it would again.
+        // The count of calls when background cleaning gained nothing: until it changes, it would gain nothing again.
         let mut ahead_done_at = None;
         loop {
             let wake = self.wake_cleaner.notified();
@@ -89,21 +92,22 @@ impl Core {
                     self.rest(wake).await;
                     continue;
                 }
-                Need::AheadIn(rest) => {
+                Need::BackgroundIn(rest) => {
                     let _woken = self.env.timeout(rest, self.rest(wake)).await;
                     self.cleaner_rests.set(false);
                     continue;
                 }
                 Need::Ahead | Need::Now => (),
             }
-            // For those who wait more is worth cleaning: that there was nothing else to be gained does not tell them anything.
+            // For a waiting request, smaller gains are worth cleaning: that an earlier round gained nothing says
+            // nothing about it.
             let waited_for = self.somebody_waits();
             let deaths = self.alloc.borrow().deaths();
             effort.begin_round(waited_for);
             let mut outcome = self.clean_round(need, &mut stuck).await;
             let vain = outcome.as_ref().is_ok_and(|it| it.gained && effort.is_fruitless(&self, need, it.victims));
             if vain && waited_for {
-                // What is not free for sure would have him wait who is to be refused.
+                // A slab that is free, but not durably so, would keep a request waiting that is to be refused.
                 outcome = self.make_sure().await.and(outcome);
             }
             match outcome {
@@ -114,9 +118,10 @@ impl Core {
                 }
                 Ok(_) => {
                     effort = Effort::default();
-                    // What died while it looked in vain may be worth another look; what it moved itself in vain is not.
+                    // What died during a round without gain may be worth another round. What the cleaner itself moved
+                    // in vain is not.
                     let deaths = if vain { self.alloc.borrow().deaths() } else { deaths };
-                    self.promises.set_hopeless(waited_for.then_some(deaths));
+                    self.promises.set_nothing_to_clean(waited_for.then_some(deaths));
                     if self.writer.user_waits() {
                         if !waited_for || self.alloc.borrow().deaths() != deaths {
                             continue;
@@ -143,7 +148,7 @@ impl Core {
         }
     }
 
-    /// Nobody waits for the cleaner until it is woken.
+    /// Waits to be woken. Meanwhile no request waits for the cleaner.
     async fn rest(&self, wake: impl Future<Output = ()>) {
         self.cleaner_rests.set(true);
         self.progress.notify_waiters();
@@ -151,13 +156,13 @@ impl Core {
         self.cleaner_rests.set(false);
     }
 
-    /// A caller reads, places or changes something: the cleaner does not work ahead for a while.
+    /// A caller reads, places or changes something: background cleaning pauses for a while.
     pub(crate) fn note_call(&self) {
         self.calls.set(self.calls.get() + 1);
         self.called_at.set(self.env.now());
     }
 
-    /// Cleans some slabs side by side.
+    /// NeverWritten some slabs in parallel.
     async fn clean_round(&self, need: Need, stuck: &mut Stuck) -> StoreResult<Round> {
         if self.somebody_waits() {
             self.make_sure().await?;
@@ -174,7 +179,8 @@ impl Core {
         };
         let contents: Vec<Content> =
             all(victims.iter().map(read).collect()).await.into_iter().collect::<StoreResult<_>>()?;
-        // All of them before anything moves: a slab whose tombstones were found in another may be opened anew any time.
+        // All of them before anything moves. Of equal tombstones in several victims only one is written, and an emptied
+        // victim may be opened again at any time.
         self.carry_tombstones(&contents).await?;
         let clean = |content: Content| {
             let core = self.shared();
@@ -185,7 +191,8 @@ impl Core {
         let mut whole = Vec::new();
         for (victim, outcome) in victims.iter().zip(outcomes) {
             let moved = match outcome {
-                // A damaged page of the index: what lives there cannot be told. It stays as it is; readers get errors.
+                // A page of the index is damaged: what lives there is unknown. The slab stays as it is; readers get
+                // errors.
                 Err(error) if matches!(error.kind, StoreErrorKind::Corrupt | StoreErrorKind::Medium) => {
                     self.stats.borrow_mut().damaged_pieces += 1;
                     let (name, slab) = (self.identity.target, victim.slab);
@@ -216,7 +223,7 @@ impl Core {
         Ok(Round { victims: victims.len() as u32, gained: true })
     }
 
-    /// Makes what was emptied free, which takes a commit.
+    /// Makes emptied slabs free, which takes a commit. True if more are free then.
     async fn settle_emptied(&self) -> StoreResult<bool> {
         let before = self.alloc.borrow().free_count();
         if self.alloc.borrow().awaits_commit(self.committed_group()) {
@@ -226,7 +233,7 @@ impl Core {
         Ok(self.alloc.borrow().free_count() > before)
     }
 
-    /// What is free would be so after a crash too: a checkpoint, if need be.
+    /// Makes all free slabs durably free: with a checkpoint, if needed.
     async fn make_sure(&self) -> StoreResult<()> {
         let unsure = { self.alloc.borrow().sure_free_count() < self.alloc.borrow().free_count() };
         if unsure { self.checkpoint_now().await } else { Ok(()) }

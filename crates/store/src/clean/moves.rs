@@ -1,7 +1,7 @@
-//! Moving what lives in a victim.
+//! Moving live data out of a victim.
 //!
-//! Live blocks are verified before they move, and keep write id, version and sums; cut pieces get new sums after the whole
-//! block was verified. Index pages move by way of the next checkpoint.
+//! Live blocks are verified before they move, and keep write id, version and sums. Cut pieces get new sums after their
+//! whole block was verified. Index pages move with the next checkpoint.
 
 use std::collections::BTreeSet;
 
@@ -36,11 +36,11 @@ pub(super) struct Content {
     fragments: Vec<Descriptor>,
 }
 
-/// What is left in a victim.
+/// What remains in a victim.
 pub(super) struct Cleaned {
-    /// Live data that cannot be moved.
+    /// True if live data cannot be moved.
     pub damaged: bool,
-    /// Something that the next checkpoint takes away.
+    /// True if the next checkpoint moves something away.
     pub pages: bool,
 }
 
@@ -52,8 +52,8 @@ impl Core {
         Ok(Content { victim, image, fragments: runs.into_iter().flat_map(|run| run.fragments).collect() })
     }
 
-    /// Writes the tombstones of the victims that are still needed elsewhere, each once: earlier copies of one may lie in
-    /// several slabs.
+    /// Writes again the victims' tombstones that other slabs still need, each once: several slabs may hold copies of
+    /// one.
     pub(super) async fn carry_tombstones(&self, contents: &[Content]) -> StoreResult<()> {
         let mut seen = BTreeSet::new();
         let mut items = Vec::new();
@@ -72,7 +72,7 @@ impl Core {
         Ok(())
     }
 
-    /// Moves what lives in a victim, but its index pages, which are only marked to be written anew.
+    /// Moves the live data of a victim. Its index pages are only marked, for the next checkpoint to write them anew.
     pub(super) async fn clean(&self, content: &Content) -> StoreResult<Cleaned> {
         let Content { victim, image, fragments } = content;
         let mut damaged = false;
@@ -86,15 +86,15 @@ impl Core {
         Ok(Cleaned { damaged, pages })
     }
 
-    /// Moves what lives of `fragments`, in batches. True if some of it is damaged.
+    /// Moves the live bytes of `fragments`, in batches. True if some of them are damaged.
     async fn move_data(&self, victim: Victim, image: &Image, fragments: &[Descriptor]) -> StoreResult<bool> {
         let mut damaged = false;
         let mut batch = Vec::new();
         let mut bytes = 0;
-        // Fragments of one write may overlap: an earlier move was given up, or its rows changed meanwhile, and what is left of it
-        // is garbage that looks like the later one.
+        // Fragments of one write may overlap, if an earlier move was abandoned or its rows changed meanwhile. What it
+        // left is garbage that looks like the later fragment.
         let mut taken = BTreeSet::new();
-        // All that is moved side by side fits a group of the journal.
+        // All rows that are moved in parallel fit one group of the journal.
         let most_rows =
             (self.group_bytes_max() / limits::VICTIMS_AT_ONCE as u64 / limits::MOVED_ROW_BYTES).max(8) as usize;
         for fragment in fragments.iter().filter(|f| f.kind == FragmentKind::Data) {
@@ -148,14 +148,14 @@ impl Core {
         Ok(damaged)
     }
 
-    /// The bytes of many pieces, from the image or in few reads; none where such a read fails: its pieces are read one by
-    /// one then.
+    /// The bytes of many pieces, from the image or in few reads. None where such a read fails: those pieces are then
+    /// read one by one.
     async fn read_covers(&self, image: &Image, moves: &[Move]) -> StoreResult<Vec<Option<Bytes>>> {
         let cover = |moved: &Move| image.slice(moved.extent.place, read::cover_bytes(&moved.extent));
         let mut covers: Vec<Option<Bytes>> = moves.iter().map(cover).collect();
         let missing: Vec<usize> = (0..moves.len()).filter(|index| covers[*index].is_none()).collect();
         if self.data.copies().len() > 1 {
-            // One by one: which copy is right is told by the sums of each.
+            // One by one: the sums of each piece tell which copy is right.
             return Ok(covers);
         }
         let extents: Vec<Extent> = missing.iter().map(|index| moves[*index].extent.clone()).collect();
@@ -173,7 +173,7 @@ impl Core {
         Ok(covers)
     }
 
-    /// The piece's verified bytes, ready to be written; none if they are damaged.
+    /// The piece's verified bytes, ready to be written; None if they are damaged.
     async fn read_to_move(&self, moved: &Move, cover: Option<Bytes>) -> StoreResult<Option<Item>> {
         let Move { fid, extent, .. } = moved;
         let good = |bytes: &[u8]| read::verify(*fid, extent, bytes).is_ok();
@@ -211,7 +211,8 @@ impl Core {
         None
     }
 
-    /// Points the rows that are still what was read to where the bytes lie now.
+    /// Points rows to the new location of their bytes, if they still have the value that was read. Returns the bytes
+    /// moved.
     async fn switch_rows(&self, sources: &[Move], moved_to: &mut Placed) -> StoreResult<u64> {
         let keys: Vec<_> = sources.iter().map(|m| extent::key(m.fid, m.extent.offset)).collect();
         self.resident(|table| keys.iter().try_for_each(|key| table.get(key).map(drop))).await?;
@@ -231,13 +232,13 @@ impl Core {
         }
         txn.hold(std::mem::replace(moved_to, Placed::empty()));
         match txn.apply() {
-            // Pieces that were split land on keys that may not be resident: the rest of the slab waits for another round.
+            // Split pieces need rows at keys that may not be resident: the rest of the slab waits for another round.
             Err(error) if error.kind == StoreErrorKind::NotResident => Ok(0),
             other => other.map(|_| bytes),
         }
     }
 
-    /// Sees to it that the next checkpoint takes the victim's index pages away. True if there is something to take.
+    /// Marks the victim's index pages for the next checkpoint to move. True if that has something to move.
     async fn relocate_pages(&self, victim: Victim, fragments: &[Descriptor]) -> StoreResult<bool> {
         let mut live = false;
         for page in fragments.iter().filter(|f| f.kind == FragmentKind::IndexPage) {
@@ -265,13 +266,13 @@ impl Core {
     }
 }
 
-/// True if the extents are all of `old`, one behind the other.
+/// True if the extents cover exactly `old`, in order and without gaps.
 fn tiles(extents: &[Extent], old: &Extent) -> bool {
     let end = extents.iter().try_fold(old.offset, |at, extent| (extent.offset == at).then(|| extent.end()));
     end == Some(old.end())
 }
 
-/// Where a page lies in its slab: the scan turned the payload's place in the run into one in the slab.
+/// Where a page lies in its slab: the scan has turned its offset in the run into one in the slab.
 fn page_at(fragment: &Descriptor) -> u32 {
     fragment.payload_at
 }
@@ -291,7 +292,7 @@ fn tombstone_item(f: &Descriptor) -> Item {
     }
 }
 
-/// Extents made of pieces.
+/// The extent of a piece.
 pub(crate) fn piece_extent(piece: &Piece) -> Extent {
     Extent {
         offset: piece.item.offset,

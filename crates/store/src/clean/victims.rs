@@ -10,15 +10,15 @@ use crate::{
     slab::allocator::{Slab, SlabState},
 };
 
-/// A slab to be emptied, in one of its openings.
+/// A slab to be emptied, as of one of its openings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Victim {
     pub slab: u32,
     pub epoch: u64,
 }
 
-/// Slabs the cleaner cannot empty, with the opening they failed in, and until when it leaves them alone: damaged data waits
-/// there for repair, but a device may also have been ill for a moment.
+/// Slabs that the cleaner could not empty, with the opening in which it failed, and until when it skips them. Damaged
+/// data waits there for repair, but the device may also have failed for a moment only.
 #[derive(Default)]
 pub(super) struct Stuck(BTreeMap<Victim, Time>);
 
@@ -40,18 +40,19 @@ impl Stuck {
 /// Why the cleaner works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// It does not.
+    /// Nothing to do.
     None,
-    /// To be asked again when callers have been quiet.
-    AheadIn(Duration),
-    /// Callers are quiet and much is garbage: whoever comes next finds room.
+    /// Ask again after this time, when callers have been quiet.
+    BackgroundIn(Duration),
+    /// Callers are quiet and much is garbage: background cleaning makes space for later requests.
     Ahead,
-    /// Slabs are short, a bad one holds data, or somebody waits.
+    /// Slabs are short, a bad one holds data, or a request waits.
     Now,
 }
 
 impl Core {
-    /// `ahead_done_at`: the count of calls when working ahead came to nothing; until there are more, it would again.
+    /// `ahead_done_at`: the count of calls when background cleaning gained nothing. Until it changes, it would gain
+    /// nothing again.
     pub(super) fn cleaning_need(&self, stuck: &Stuck, ahead_done_at: Option<u64>) -> Need {
         let (alloc, now) = (self.alloc.borrow(), self.env.now());
         let bad = |(number, slab): (u32, &Slab)| is_bad_with_data(slab) && !stuck.holds(victim(number, slab), now);
@@ -63,18 +64,19 @@ impl Core {
         }
         let quiet = self.env.now().since(self.called_at.get());
         if let Some(rest) = limits::QUIET.checked_sub(quiet).filter(|rest| !rest.is_zero()) {
-            return Need::AheadIn(rest);
+            return Need::BackgroundIn(rest);
         }
         if self.candidates(Need::Ahead, stuck).is_empty() { Need::None } else { Need::Ahead }
     }
 
-    /// True if fewer slabs are free than the cleaner likes to have in hand.
+    /// True if fewer slabs are free than the cleaner tries to keep ready.
     fn short_of_slabs(&self) -> bool {
         let in_hand = (self.geometry.slab_count / 16).clamp(2, limits::SLABS_IN_HAND);
-        self.alloc.borrow().free_count() < self.keep_slabs + in_hand
+        self.alloc.borrow().free_count() < self.reserved_slabs + in_hand
     }
 
-    /// The victims of a round: as many as there is surely room for beside what checkpoints need, and one at least.
+    /// The victims of a round: as many as durably free slabs have space for, beside what checkpoints need; at least
+    /// one.
     pub(super) fn choose_victims(&self, need: Need, stuck: &Stuck) -> Vec<Victim> {
         let (free, tables_only) = {
             let alloc = self.alloc.borrow();
@@ -82,7 +84,7 @@ impl Core {
         };
         let mut kept = self.checkpoint_slabs;
         if tables_only {
-            // Whoever changes them waits meanwhile (see `Core::admits`): what is dirty now is all that there will be.
+            // Changes of tables wait meanwhile (see `Core::admits`), so the dirty pages will not become more.
             let dirty = self.table.borrow().dirty_bytes() as u64;
             kept = kept.min(2 + (dirty + dirty / 2).div_ceil(self.slab_usable()) as u32);
         }
@@ -104,10 +106,11 @@ impl Core {
         let (alloc, now) = (self.alloc.borrow(), self.env.now());
         let usable = self.slab_usable();
         let worth = match need {
-            // When somebody waits, whatever gains at all.
+            // If a request waits, any gain.
             _ if self.somebody_waits() => usable,
-            // What checkpoints need is used up: callers that ask for no room beforehand (those of tables alone) wait too.
-            Need::Now if alloc.free_count() < self.keep_slabs => usable - usable / limits::LEAST_GAIN_PART,
+            // The slabs reserved for checkpoints are in use: callers that make no reservation (those with tables alone)
+            // wait too.
+            Need::Now if alloc.free_count() < self.reserved_slabs => usable - usable / limits::LEAST_GAIN_PART,
             Need::Now => usable - usable / 8,
             _ if self.short_of_room_ahead() => usable - usable / 4,
             _ => usable / 2,
@@ -116,7 +119,7 @@ impl Core {
             let full = slab.state == SlabState::Full && slab.burden() < worth;
             let emptied = slab.is_empty() && !slab.tombstones;
             let full = full && !emptied && (!slab.is_empty() || alloc.needs_carrying(number));
-            // Ahead of need nothing is touched of which it is not known that there is a gain.
+            // Background cleaning takes a slab only if it is known to gain something.
             let full = full && (need != Need::Ahead || !slab.tombstones || slab.tombstone_bytes.is_some());
             slab.pins == 0 && (full || is_bad_with_data(slab)) && !stuck.holds(victim(number, slab), now)
         };
@@ -125,10 +128,10 @@ impl Core {
         found.into_iter().map(|(number, slab)| (victim(number, slab), slab.burden())).collect()
     }
 
-    /// True while less than a quarter of all slabs is free: then even a slab that is three quarters full is emptied in
-    /// quiet times; else only those of which half is gained.
+    /// True while less than a quarter of all slabs is free. Then background cleaning empties slabs that are up to three
+    /// quarters full; else only those that gain half.
     fn short_of_room_ahead(&self) -> bool {
-        self.alloc.borrow().free_count() < self.geometry.slab_count / limits::FREE_AHEAD
+        self.alloc.borrow().free_count() < self.geometry.slab_count / limits::BACKGROUND_FREE_PART
     }
 }
 

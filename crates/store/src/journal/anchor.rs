@@ -1,7 +1,7 @@
-//! Anchors: the two sectors, written in turn, that say where redo starts and what the table's root was there.
+//! Anchors: two sectors, written in turn, that say where redo starts and where the table's root page was then.
 //!
-//! Invariant: anchor `seq` lies in slot A if odd, B if even; so one torn write leaves the one before.
-//! Not here: whether the anchor found is the newest there ever was (see `judge`: records name the newest they knew).
+//! Invariant: anchor `seq` lies in slot A if odd, in slot B if even; so a torn write leaves the previous anchor.
+//! Not here: whether the anchor found is the newest that ever existed (see `judge`: records name the newest they knew).
 
 use bytes::Bytes;
 use forebay_env::{AlignedBuf, Bug, SECTOR_BYTES, planted};
@@ -23,7 +23,7 @@ const EXTRA_AT: usize = 512;
 pub struct RootLocation {
     /// Its slab.
     pub slab: u32,
-    /// The slab's epoch: tells a page from what a later life of the slab put there.
+    /// The slab's epoch: tells the page from contents of a later opening of the slab.
     pub epoch: u64,
     /// Byte offset in the slab.
     pub offset: u64,
@@ -33,7 +33,7 @@ pub struct RootLocation {
     pub sum: u64,
 }
 
-/// What a checkpoint leaves behind.
+/// What a checkpoint records in the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anchor {
     /// Counts anchors, from 1.
@@ -42,7 +42,7 @@ pub struct Anchor {
     pub incarnation: Incarnation,
     /// Where redo starts.
     pub checkpoint: Checkpoint,
-    /// Everything before this was durable when it was written.
+    /// Everything before this was durable when the anchor was written.
     pub durable: Lsn,
     /// The table's root as of the checkpoint; `None` = an empty table.
     pub root: Option<RootLocation>,
@@ -50,7 +50,7 @@ pub struct Anchor {
     pub extra: Bytes,
 }
 
-/// What lies in one of the two places.
+/// Contents of one of the two slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Slot {
     Valid { anchor: Anchor, owner: Owner, geometry: Geometry },
@@ -95,20 +95,20 @@ impl Anchor {
     }
 }
 
-/// Whose anchor this is, if it is an intact one.
+/// The target whose anchor this is, if it is intact.
 pub(super) fn owner(sector: &[u8]) -> Option<Uuid> {
     let intact =
         sector.len() == SECTOR_BYTES && sector[8..16] == MAGIC && crc64(&sector[8..]).to_le_bytes() == sector[..8];
     intact.then(|| Uuid(sector[24..40].try_into().expect("16 bytes")))
 }
 
-/// Nothing, or the beginning of an anchor of `target`, whole or torn.
+/// True if the sector is blank, or begins with an anchor of `target`, whole or torn.
 pub(super) fn is_begun(sector: &[u8], target: Uuid) -> bool {
     sector.iter().all(|byte| *byte == 0)
         || sector.len() == SECTOR_BYTES && sector[8..16] == MAGIC && sector[24..40] == target.0
 }
 
-/// What `sector`, read from the place of anchors with the parity of `seq_parity`, holds for this owner.
+/// What `sector`, read from the slot for anchors of parity `seq_parity`, holds for this owner.
 pub(super) fn read_slot(sector: &[u8], seq_parity: u64, target: Uuid, generation: u32) -> Slot {
     if sector.iter().all(|byte| *byte == 0) {
         return Slot::Blank;
@@ -127,7 +127,7 @@ pub(super) fn read_slot(sector: &[u8], seq_parity: u64, target: Uuid, generation
 }
 
 impl Slot {
-    /// Which of two copies of one place tells more.
+    /// Orders two copies of one slot: the higher one tells more.
     pub(super) fn rank(&self) -> (u32, u64) {
         match self {
             Self::Newer(_) => (5, 0),
@@ -140,7 +140,7 @@ impl Slot {
     }
 }
 
-/// The anchor to start from, of the two slots.
+/// Chooses the anchor to start from.
 pub(super) fn choose(slots: [Slot; 2]) -> JournalResult<(Anchor, Owner, Geometry)> {
     use JournalErrorKind::{Corrupt, Foreign, Medium, Unsupported};
     let refuse = |kind, words: String| Err(JournalError::new(kind, format!("journal: {words}")));

@@ -1,4 +1,4 @@
-//! What can go wrong with a journal.
+//! Errors of the journal.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub enum JournalErrorKind {
     Medium,
     /// The device failed to flush; what was written is in doubt.
     FlushFailed,
-    /// The ring has no room until the next checkpoint.
+    /// The ring has no space until the next checkpoint.
     Full,
     /// An earlier write or flush failed; nothing is acknowledged any more.
     Stopped,
@@ -44,7 +44,7 @@ impl JournalError {
         Self { kind, message: message.into() }
     }
 
-    /// What everyone is told after `self` stopped the journal.
+    /// The error of every call after `self` stopped the journal.
     pub(super) fn sticking(&self) -> Self {
         let words = format!(
             "the journal stopped after a failure: {}; restart the target once its device is well",

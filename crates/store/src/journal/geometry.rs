@@ -1,4 +1,4 @@
-//! Arithmetic of the ring: places, the longest record, how transactions are cut.
+//! Arithmetic of the ring: positions, the longest record, how transactions are cut.
 //!
 //! Invariant: a record never straddles the ring's end; a transaction is cut there, so nothing is wasted on padding.
 
@@ -29,7 +29,7 @@ impl Geometry {
         Self::new(device_bytes.saturating_sub(RING_START) / SECTOR * SECTOR)
     }
 
-    /// True for places that a record may begin at.
+    /// True for positions at which a record may begin.
     pub(super) fn is_lsn(lsn: Lsn) -> bool {
         lsn.0.is_multiple_of(SECTOR) && lsn.0 < 1 << 62
     }
@@ -48,7 +48,8 @@ impl Geometry {
         RECORD_BYTES_MAX.min(self.ring_bytes / RECORD_RING_SHARE / SECTOR * SECTOR)
     }
 
-    /// Kept from transactions and attests, for the records that restarts write before the next checkpoint.
+    /// Not available to transactions and attests: reserved for the records that restarts write before the next
+    /// checkpoint.
     pub(super) fn reserve_bytes(self) -> u64 {
         let share = self.ring_bytes / RESERVE_RING_SHARE / SECTOR * SECTOR;
         share.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
@@ -70,7 +71,7 @@ impl Geometry {
         self.record_bytes_max().min(to_ring_end) - HEADER_BYTES as u64
     }
 
-    /// How a transaction that begins at `lsn` is cut: the payload of each of its records. At least one.
+    /// Cuts a transaction that begins at `lsn`: returns the payload bytes of each of its records, at least one.
     pub(super) fn cut(self, lsn: Lsn, payload_bytes: u64) -> Vec<u64> {
         let (mut at, mut rest, mut parts) = (lsn, payload_bytes, Vec::new());
         loop {

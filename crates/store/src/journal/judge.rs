@@ -2,9 +2,9 @@
 //!
 //! Pure: an anchor and a [`Scan`] in, a [`Verdict`] or a refusal out.
 //!
-//! Why records beyond a cut cannot lie. A record of incarnation `i` that lies beyond the place where `i + 1` was opened
-//! is dead. It names only what was durable when it was built; the recovery that opened `i + 1` found all of that
-//! intact, so what it names is below that cut, and below ours. Such records are passed over all the same.
+//! Why records beyond a cut cannot mislead. A record of incarnation `i` that lies beyond the position where `i + 1` was
+//! opened is dead. It names only what was durable when it was built. The recovery that opened `i + 1` found all of that
+//! intact, so the lsn that it names is below that cut, and below ours. Such records are skipped all the same.
 
 use forebay_proto::Incarnation;
 
@@ -26,13 +26,14 @@ pub(super) struct Verdict {
     pub cut: Checkpoint,
     /// The highest durable lsn that anything named; at most the cut.
     pub highest_durable: Lsn,
-    /// Something was begun beyond the cut, and is dropped.
+    /// A write had begun beyond the cut; it is dropped.
     pub torn_tail: bool,
-    /// The last record is a clean stop's.
+    /// The last record is that of a clean stop.
     pub clean: bool,
 }
 
-/// Judges the ring from `anchor`, the newest that could be read; `named_durable` is what anchors and run headers name.
+/// Judges the ring from `anchor`, the newest that could be read. `named_durable`: the highest durable lsn that anchors
+/// and run headers name.
 pub(super) fn judge(anchor: &Anchor, geometry: Geometry, scan: &Scan, named_durable: Lsn) -> JournalResult<Verdict> {
     if let Some(version) = scan.newer {
         let words = format!("journal: a record of version {version} was written by a newer forebay; start that one");
@@ -64,7 +65,7 @@ struct Chain {
     end: ChainEnd,
 }
 
-/// Why a chain goes no further; `None`s are what an ordinary end looks like too.
+/// Why a chain ends. An ordinary end looks the same.
 enum ChainEnd {
     NothingThere,
     FullLap,
@@ -94,7 +95,7 @@ impl Chain {
         chain
     }
 
-    /// The record that carries on from `self.at`.
+    /// The record that continues from `self.at`.
     fn next(&self, from: Checkpoint, geometry: Geometry, scan: &Scan) -> Result<RecordHeader, ChainEnd> {
         let at = self.at;
         let other = |what, expected, got| Err(ChainEnd::Other { what, expected, got });
@@ -136,7 +137,8 @@ impl Chain {
     }
 }
 
-/// A record that knew a newer anchor than ours proves that one was durable and is gone; what ours needs may be, too.
+/// A record that knew a newer anchor than ours proves that it was durable and is lost. What ours needs may be lost,
+/// too.
 fn refuse_lost_anchor(anchor: &Anchor, scan: &Scan) -> JournalResult<()> {
     let Some(header) = scan.intact.values().max_by_key(|header| header.anchor_seq) else { return Ok(()) };
     if header.anchor_seq <= anchor.seq {
@@ -150,14 +152,15 @@ fn refuse_lost_anchor(anchor: &Anchor, scan: &Scan) -> JournalResult<()> {
     Err(JournalError::new(JournalErrorKind::Corrupt, words))
 }
 
-/// The highest durable lsn that anything names. `incarnation`: that of the chain's end; records of older ones beyond it
-/// are dead, records of newer ones prove that the opening of their incarnation, beyond the chain's end, was durable.
+/// The highest durable lsn that anything names. `incarnation` is that of the chain's end. Beyond it, records of older
+/// incarnations are dead. Records of newer ones prove that the opening of their incarnation, beyond the chain's end,
+/// was durable.
 fn highest_durable(scan: &Scan, incarnation: Incarnation, named_durable: Lsn) -> Lsn {
     let alive = scan.intact.values().filter(|header| header.incarnation >= incarnation);
     alive.map(|header| header.durable).max().unwrap_or_default().max(named_durable)
 }
 
-/// True if something of the last incarnation lies beyond the chain's end, whole or not. For the report only.
+/// True if a record of the last incarnation lies beyond the chain's end, whole or not. For the report only.
 fn has_later(scan: &Scan, at: Checkpoint) -> bool {
     let later = |lsn: Lsn, incarnation: Incarnation| lsn >= at.lsn && incarnation >= at.incarnation;
     scan.intact.values().any(|header| later(header.lsn, header.incarnation))
@@ -193,7 +196,7 @@ mod tests {
 
     const START: Checkpoint = Checkpoint { lsn: Lsn(SECTOR), incarnation: Incarnation(5), prev_sum: 100 };
 
-    /// One-sector records from `START`, each carrying on from the one before; sums are 101, 102, ...
+    /// One-sector records from `START`, each continuing from the one before; sums are 101, 102, ...
     fn chain(types: &[RecordType]) -> Vec<RecordHeader> {
         let mut at = START;
         let mut headers = Vec::new();
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_name_nothing_and_the_newer_do() {
+    fn dead_records_attest_nothing_newer_incarnations_do() {
         let mut headers = chain(&[LAST, OPEN, LAST, LAST, LAST]);
         headers.remove(2);
         headers[3].durable = headers[3].lsn;

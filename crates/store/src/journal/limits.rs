@@ -17,17 +17,17 @@ pub const RECORD_BYTES_MAX: u64 = 1 << 20;
 /// A record is at most the ring divided by this. (format)
 pub(super) const RECORD_RING_SHARE: u64 = 4;
 
-/// Room that an anchor has for the store's own bytes. (format)
+/// Space in an anchor for the store's own bytes. (format)
 pub const EXTRA_BYTES_MAX: usize = 3 << 10;
 
-/// The ring divided by this is kept from transactions, for the records that restarts write...
+/// The ring divided by this is reserved for the records that restarts write...
 pub(super) const RESERVE_RING_SHARE: u64 = 64;
-/// ... but at least so much, ...
+/// ... but at least this much, ...
 pub(super) const RESERVE_BYTES_MIN: u64 = 4 * SECTOR;
-/// ... and at most so much.
+/// ... and at most this much.
 pub(super) const RESERVE_BYTES_MAX: u64 = 1024 * SECTOR;
 
-/// What recovery's scan reads at a time: several of the longest records.
+/// Bytes that recovery's scan reads at a time: several of the longest records.
 pub(super) const SCAN_READ_BYTES: u64 = 8 << 20;
-/// What redo reads ahead, at least the longest record.
+/// Bytes that redo reads ahead: at least the longest record.
 pub(super) const REDO_READ_BYTES: u64 = RECORD_BYTES_MAX;

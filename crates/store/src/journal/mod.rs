@@ -5,7 +5,7 @@
 //! it, a torn tail.
 //! Invariant: no record is overwritten before an anchor that no longer needs it is durable.
 //! Invariant: after a failed write or flush nothing is acknowledged any more; the failure sticks.
-//! Not here: what a payload means, when to commit, when to checkpoint, how long to idle before an attest (the store's).
+//! Not here, but in the store: what a payload means, when to commit or checkpoint, how long to idle before an attest.
 
 mod anchor;
 mod error;
@@ -34,27 +34,27 @@ pub use recover::Recovered;
 pub use recover::Transaction;
 pub use writer::Journal;
 
-/// Bytes of the anchors, which come first: what makes a device a journal.
+/// Bytes of the anchors, which come first: they make a device a journal.
 pub const ANCHORS_BYTES: u64 = limits::RING_START;
 
-/// Whose journal begins with these sectors, as far as an intact anchor tells.
+/// The target whose journal begins with these sectors, if an intact anchor says so.
 pub fn owner(sectors: &[u8]) -> Option<Uuid> {
     sectors.chunks(limits::SECTOR as usize).take(2).find_map(anchor::owner)
 }
 
-/// True if anchors of `target` may have been on their way to these sectors when their writer died, and nothing else lies there.
+/// True if an interrupted write of anchors of `target` may have left these sectors, and nothing else lies there.
 pub fn is_begun(sectors: &[u8], target: Uuid) -> bool {
     sectors.chunks(limits::SECTOR as usize).take(2).all(|sector| anchor::is_begun(sector, target))
 }
 
-/// Writes zeros over both anchors, durably: what lies there is no journal any more.
+/// Writes zeros over both anchors, durably: the device is no journal any more.
 pub async fn blank(disk: &Disk) -> EnvResult<()> {
     let zeros: Bytes = AlignedBuf::zeroed(ANCHORS_BYTES as usize).freeze();
     disk.write_durable(0, vec![zeros]).await?;
     disk.flush().await
 }
 
-/// A place in the journal: bytes since its beginning, endless, a multiple of the sector.
+/// A position in the journal: bytes since its beginning; never wraps; a multiple of the sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Lsn(pub u64);
 
@@ -64,24 +64,24 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// A place between two records, with what the record that follows must carry on from.
+/// A position between two records, with what the next record must continue from.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Checkpoint {
     /// Where the next record begins; redo starts here.
     pub lsn: Lsn,
-    /// The incarnation in force here.
+    /// The incarnation at this position.
     pub incarnation: Incarnation,
     /// Sum of the record that ends here; 0 at the journal's beginning.
     pub prev_sum: u64,
 }
 
-/// Whose journal it is; every record and anchor says so.
+/// The owner of the journal; every record and anchor names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Owner {
     target: Uuid,
-    /// Raised by `fsck --repair`: older records are then nobody's.
+    /// Raised by `fsck --repair`: older records then belong to no journal.
     generation: u32,
-    /// Random, from the anchor, mixed into every record's sum: bytes that a user stores in a payload can never pass for
-    /// a record, whatever else he knows.
+    /// Random, from the anchor, mixed into every record's sum. So bytes that a user stores in a payload never pass for
+    /// a record, whatever else that user knows.
     salt: u64,
 }

@@ -1,7 +1,7 @@
 //! Records of the ring, to bytes and back.
 //!
-//! Invariant: a record's sum covers all of its sectors, padding too; so a record that was overwritten in part, by
-//! whatever, is never taken for intact.
+//! Invariant: a record's sum covers all of its sectors, padding too. So a record that was overwritten in part is never
+//! taken for intact.
 
 use forebay_env::{AlignedBuf, Bug, SECTOR_BYTES, planted};
 use forebay_proto::{DecodeError, Incarnation, Reader, Writer, crc::crc64};
@@ -24,7 +24,7 @@ const CLEAN: u8 = 2;
 pub(super) enum RecordType {
     /// A transaction's payload, or a part of it.
     Transaction { last: bool },
-    /// Says only what was durable.
+    /// Only says what is durable.
     Attest { clean: bool },
     /// Raises the incarnation.
     OpenIncarnation,
@@ -42,9 +42,9 @@ pub(super) struct RecordHeader {
     pub prev_sum: u64,
     /// Everything before it was durable when the record was built.
     pub durable: Lsn,
-    /// The newest anchor durable then.
+    /// The newest anchor that was durable then.
     pub anchor_seq: u64,
-    /// Of the whole record.
+    /// Checksum of the whole record.
     pub sum: u64,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct RecordHeader {
 pub(super) enum BadRecord {
     /// No record begins here, or none of this target and generation.
     NotOurs,
-    /// One of ours began here at this lsn, in this incarnation, but it is not whole.
+    /// A record of this journal began here at this lsn, in this incarnation, but it is not whole.
     Broken { lsn: Lsn, incarnation: Incarnation, what: &'static str },
     /// Whole, but of a newer version.
     Newer { version: u16 },
@@ -65,7 +65,7 @@ pub(super) fn record_bytes(payload_bytes: u64) -> u64 {
 }
 
 impl RecordHeader {
-    /// Where the record after this one goes, and what it carries on from.
+    /// Position of the next record, and what it continues from.
     pub(super) fn after(&self) -> Checkpoint {
         let end = Lsn(self.lsn.0 + u64::from(self.record_bytes));
         Checkpoint { lsn: end, incarnation: self.incarnation, prev_sum: self.sum }
@@ -124,7 +124,7 @@ impl RecordType {
     }
 }
 
-/// The intact record at the beginning of `bytes`; what follows it is ignored. At most `max_bytes` long.
+/// The intact record at the beginning of `bytes`, at most `max_bytes` long; bytes behind it are ignored.
 pub(super) fn decode(owner: &Owner, max_bytes: u64, bytes: &[u8]) -> Result<RecordHeader, BadRecord> {
     let fixed = bytes.get(..HEADER_BYTES).ok_or(BadRecord::NotOurs)?;
     if fixed[8..12] != MAGIC || fixed[16..24] != owner.target.0[8..] || fixed[24..28] != owner.generation.to_le_bytes()
@@ -147,7 +147,7 @@ pub(super) fn decode(owner: &Owner, max_bytes: u64, bytes: &[u8]) -> Result<Reco
     decode_header(fixed).map_err(|error| broken(error.what))
 }
 
-/// Incarnation, lsn and length: where they are in every version.
+/// Incarnation, lsn and length, which lie at the same offsets in every version.
 fn read_place(fixed: &[u8]) -> Result<(Incarnation, Lsn, u32), DecodeError> {
     let mut r = Reader::new(&fixed[28..]);
     Ok((Incarnation(r.u32()?), Lsn(r.u64()?), r.u32()?))

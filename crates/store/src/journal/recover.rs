@@ -1,8 +1,9 @@
 //! Reading a journal back: anchors, scan, verdict, redo, and the opening of a new incarnation.
 //!
-//! Invariant: what recovery accepted is flushed before anything is built on it: a process that died leaves bytes that
-//! read well and that the device has not yet made durable. What nobody knows to be durable is written again before: after a
-//! flush that failed the device, or the kernel, may have given it up, and later flushes succeed without it.
+//! Invariant: what recovery accepted is flushed before anything is built on it. A process that died leaves bytes that
+//! can be read, but that the device has not yet made durable. Before the flush, records that nothing names as durable
+//! are rewritten. After a failed flush the device or the kernel may have dropped them, and later flushes succeed
+//! without them.
 //! Invariant: nothing is appended before the record that opens the new incarnation is durable.
 //! Not here: the rules (see `judge`), which are pure.
 
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::mirror::Device;
 
-/// A journal that was found whole. Redo [`Recovered::next_transaction`] until `None`, then [`Recovered::open`].
+/// A journal that was found intact. Redo [`Recovered::next_transaction`] until `None`, then [`Recovered::open`].
 pub struct Recovered {
     /// Where redo starts, and the table's root there.
     pub anchor: Anchor,
@@ -32,7 +33,7 @@ pub struct Recovered {
     pub cut: Lsn,
     /// The highest durable lsn that anything named; at most the cut.
     pub highest_durable: Lsn,
-    /// Something was begun beyond the cut, and is dropped. (Known only if a sector that shows it is left.)
+    /// A write had begun beyond the cut; it is dropped. (Known only if a sector that shows it remains.)
     pub torn_tail: bool,
     /// The target was stopped cleanly.
     pub clean: bool,
@@ -43,12 +44,12 @@ pub struct Recovered {
     mends: Vec<Mend>,
     /// Accepted records that nothing names as durable.
     in_doubt: Vec<RecordHeader>,
-    /// No record knew the anchor.
+    /// True if no accepted record knew the anchor.
     is_anchor_in_doubt: bool,
     env: Env,
 }
 
-/// A stretch that one copy of a mirrored journal has right, and others may not have.
+/// A range that one copy of a mirrored journal has right, and another may not have.
 struct Mend {
     range: Range<u64>,
     from: usize,
@@ -102,7 +103,7 @@ impl Journal {
 }
 
 impl Recovered {
-    /// The next transaction to redo. Errors: `Medium`, `Corrupt` if the device reads worse now than a moment ago.
+    /// The next transaction to redo. Errors: `Medium`; `Corrupt` if a record reads differently from a moment ago.
     pub async fn next_transaction(&mut self) -> JournalResult<Option<Transaction>> {
         self.redo.next_transaction().await
     }
@@ -112,12 +113,12 @@ impl Recovered {
     /// Errors: `Full` if a restart has happened too often without a checkpoint, `Medium`, `FlushFailed`.
     pub async fn open(mut self) -> JournalResult<Journal> {
         assert!(self.redo.rest.is_empty(), "transactions are redone before the journal goes on");
-        // What was accepted because one copy has it has to be in the other, too, before anything is built on it.
+        // A record accepted from one copy must be on the other, too, before anything is built on it.
         for Mend { range, from } in std::mem::take(&mut self.mends) {
             self.redo.disk.mend(range, from).await?;
         }
         if !planted(Bug::RecoveredNotRewritten) {
-            self.write_again().await?;
+            self.rewrite_unattested().await?;
         }
         if !planted(Bug::RecoveredNotFlushed) {
             self.redo.disk.flush().await?;
@@ -130,9 +131,9 @@ impl Recovered {
         Ok(journal)
     }
 
-    /// Writes what may be there for this reader only, in its place. Who tears that finds the same bytes, or what would have been
-    /// a torn tail.
-    async fn write_again(&mut self) -> JournalResult<()> {
+    /// Rewrites in place what can be read now but may not be durable. If a crash tears these writes, the bytes stay the
+    /// same, or they are what would have been a torn tail.
+    async fn rewrite_unattested(&mut self) -> JournalResult<()> {
         if self.is_anchor_in_doubt {
             let sector = self.anchor.encode(&self.redo.owner, self.redo.geometry).freeze();
             self.redo.disk.write(Anchor::device_offset(self.anchor.seq), vec![sector]).await?;
@@ -145,7 +146,7 @@ impl Recovered {
     }
 }
 
-/// What the places of the anchors hold, of each the best that any copy has.
+/// Reads the two anchor slots: of each, the best that any copy has.
 async fn read_slots(disk: &Device, target: Uuid, generation: u32) -> JournalResult<([Slot; 2], Vec<Mend>)> {
     if disk.bytes() < RING_START {
         return Err(JournalError::new(JournalErrorKind::Foreign, "journal: the device is too small to hold one"));
@@ -172,7 +173,7 @@ async fn read_slots(disk: &Device, target: Uuid, generation: u32) -> JournalResu
     Ok((slots, mends))
 }
 
-/// True if an error says that this place, or this copy of several, cannot be read.
+/// True if the error concerns only this location, or only one copy of several.
 fn is_of_medium(error: &EnvError, copies: &[usize]) -> bool {
     error.kind == EnvErrorKind::Medium || copies.len() > 1
 }
@@ -188,7 +189,7 @@ fn refuse_short_device(disk: &Device, geometry: Geometry) -> JournalResult<()> {
     Err(JournalError::new(JournalErrorKind::Foreign, words))
 }
 
-/// What the ring holds in any copy, and in each.
+/// Scans the ring: all copies merged, and each one alone.
 async fn scan_copies(disk: &Device, owner: &Owner, geometry: Geometry) -> JournalResult<(Scan, Vec<(usize, Scan)>)> {
     let copies = disk.copies();
     let mut scans = Vec::new();
@@ -220,7 +221,7 @@ async fn scan_ring(
     Ok(scan)
 }
 
-/// Ring bytes with zeros, which are no record, where the device cannot read.
+/// Reads a window of the ring. Sectors that the device cannot read become zeros, which are no record.
 async fn read_window(
     read: impl AsyncFn(u64, usize) -> EnvResult<Option<AlignedBuf>>,
     at: u64,
@@ -240,7 +241,7 @@ async fn read_window(
     Ok(window)
 }
 
-/// The accepted records that some copy lacks, or that one which is being filled may lack.
+/// The accepted records that some copy lacks, or that a copy which is being filled may lack.
 fn mends_of(disk: &Device, chain: &[RecordHeader], geometry: Geometry, copies: &[(usize, Scan)]) -> Vec<Mend> {
     let has = |scan: &Scan, header: &RecordHeader| scan.intact.get(&geometry.ring_offset(header.lsn)) == Some(header);
     let everywhere = disk.is_being_filled();
@@ -289,12 +290,12 @@ impl Redo {
         Ok(record.slice(HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize))
     }
 
-    /// The record, as it was accepted.
+    /// Reads the record, and checks that it is the one that was accepted.
     async fn checked(&mut self, header: &RecordHeader) -> JournalResult<Bytes> {
         let mut record = self.record(header).await?;
         let good = |record: &[u8]| decode(&self.owner, self.geometry.record_bytes_max(), record) == Ok(*header);
         if !good(&record) {
-            // Of a mirrored journal another copy has it.
+            // Another copy of a mirrored journal may have it.
             let (at, bytes) = (self.geometry.device_offset(header.lsn), header.record_bytes as usize);
             record = self.disk.read_checked(at, bytes, good).await?.freeze();
         }
@@ -318,7 +319,7 @@ impl Redo {
         Ok(self.window.slice(from..from + length as usize))
     }
 
-    /// As much as is worth reading at once; only the record itself if what follows it cannot be read.
+    /// Reads as much as is worth reading at once; only the record itself if what follows it cannot be read.
     async fn read_ahead(&self, at: u64, length: u64) -> JournalResult<Bytes> {
         let ahead = REDO_READ_BYTES.max(length).min(self.geometry.ring_bytes() - at);
         let long = self.disk.read(RING_START + at, ahead as usize).await;

@@ -1,6 +1,7 @@
-//! The open ring: what is appended, how much room is left, what is written next, and up to where all is durable.
+//! The open ring: appended records, space left, the next write, and the durable position.
 //!
-//! Invariant: from the last checkpoint to the head is at most the ring less its reserve (restarts may use the reserve).
+//! Invariant: from the last checkpoint to the head lies at most the ring less its reserve (restarts may use the
+//! reserve).
 //! Invariant: `durable` moves only over a prefix of the batches, whatever order they complete in.
 //! Not here: I/O. The writer writes what [`Ring::take_batch`] hands out and reports it with [`Ring::complete`].
 
@@ -17,7 +18,7 @@ use super::{
     record::{RecordHeader, RecordType},
 };
 
-/// Bytes for one contiguous place of the device.
+/// Bytes for one contiguous range of the device.
 #[derive(Debug)]
 pub(super) struct RingWrite {
     pub device_offset: u64,
@@ -52,7 +53,7 @@ struct InFlight {
 }
 
 impl Ring {
-    /// A ring that continues at `head`, where everything before is durable; `tail` is the anchor's checkpoint.
+    /// A ring that continues at `head`; everything before is durable. `tail` is the anchor's checkpoint.
     pub(super) fn new(owner: Owner, geometry: Geometry, head: Checkpoint, tail: Lsn, anchor_seq: u64) -> Self {
         Self {
             owner,
@@ -123,7 +124,7 @@ impl Ring {
         Ok(self.head.lsn)
     }
 
-    /// Appends an attest, unless the last record already says the same, or there is no room for it.
+    /// Appends an attest, unless the last record already says the same, or there is no space for it.
     pub(super) fn append_attest(&mut self, clean: bool) {
         let said = match self.last {
             Some(RecordType::Attest { clean: said_clean }) => said_clean || !clean,
@@ -146,7 +147,7 @@ impl Ring {
         Ok(())
     }
 
-    /// What was appended since the last batch; `None` if nothing.
+    /// Takes everything appended since the last batch; `None` if there is nothing.
     pub(super) fn take_batch(&mut self) -> Option<Batch> {
         let mut writes: Vec<RingWrite> = Vec::new();
         let mut at = self.pending_from;
@@ -179,7 +180,7 @@ impl Ring {
         }
     }
 
-    /// Anchor `seq`, which redoes from `tail`, is durable: what lies before is free.
+    /// Anchor `seq`, whose redo starts at `tail`, is durable: the ring before `tail` is free.
     pub(super) fn anchored(&mut self, seq: u64, tail: Lsn) {
         assert!(seq == self.anchor_seq + 1 && tail >= self.tail && tail <= self.durable);
         (self.anchor_seq, self.tail) = (seq, tail);

@@ -1,6 +1,6 @@
-//! Every intact record of the ring, wherever it lies and whatever lap or incarnation it is of.
+//! Scans the ring for every intact record, of whatever lap or incarnation.
 //!
-//! Invariant: a record counts only in the place that its lsn gives it.
+//! Invariant: a record counts only at the offset that its lsn gives it.
 //! Not here: which of them matter (see `judge`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,8 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// What two copies of a ring hold together. Where both have a record, the later one: the other may be of the lap before.
+    /// Merges the scans of two copies of a ring. Where both have a record, the later one counts: the other may be of
+    /// the previous lap.
     pub(super) fn merge(mut self, other: Self) -> Self {
         for (at, header) in other.intact {
             let kept = self.intact.entry(at).or_insert(header);
@@ -49,10 +50,10 @@ impl Scan {
         self
     }
 
-    /// Looks at `window`, which lies at ring offset `at`, sector by sector, passing over the inside of intact records.
+    /// Scans `window`, which lies at ring offset `at`, sector by sector, skipping the inside of intact records.
     ///
-    /// Returns how far it came: all of a window that reaches the ring's end, else as far as a record may begin that
-    /// lies whole in the window. The caller continues from there.
+    /// Returns how far it got. If the window reaches the ring's end, that is all of it; else as far as a record that
+    /// begins there lies whole in the window. The caller continues from there.
     pub(super) fn look(&mut self, owner: &Owner, geometry: Geometry, at: u64, window: &[u8]) -> u64 {
         let window_bytes = window.len() as u64;
         assert!(window_bytes >= geometry.record_bytes_max() || at + window_bytes >= geometry.ring_bytes());
@@ -70,7 +71,7 @@ impl Scan {
         done
     }
 
-    /// Looks at one place; returns how many bytes it has explained.
+    /// Examines one position; returns how many bytes it has dealt with.
     fn look_at(&mut self, owner: &Owner, geometry: Geometry, at: u64, bytes: &[u8]) -> u64 {
         match decode(owner, geometry.record_bytes_max(), bytes) {
             Ok(header) if geometry.ring_offset(header.lsn) == at => {

@@ -1,7 +1,7 @@
-//! The open journal: appends at once, writes asynchronously, and knows up to where all is durable.
+//! The open journal: appends in memory, writes asynchronously, and knows how far it is durable.
 //!
-//! Invariant: the first failed write or flush stops it for good; a record after a hole is never acknowledged.
-//! Invariant: writes and anchors run as tasks of their own, so a caller that goes away leaves nothing half done.
+//! Invariant: the first failed write or flush stops it for good; a record behind a hole is never acknowledged.
+//! Invariant: writes and anchors run as tasks of their own, so a caller that is dropped leaves nothing half done.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -27,7 +27,7 @@ struct Inner {
     env: Env,
     disk: Device,
     state: RefCell<State>,
-    /// Told whenever `state` changed in a way that somebody may wait for.
+    /// Notified when `state` changes in a way that a caller may wait for.
     changed: Notify,
 }
 
@@ -38,7 +38,7 @@ struct State {
 }
 
 impl Journal {
-    /// Makes `disk` an empty journal; what it held is lost. Errors: `Invalid` if it is too small, `Medium`,
+    /// Makes `disk` an empty journal; its contents are lost. Errors: `Invalid` if it is too small, `Medium`,
     /// `FlushFailed`.
     pub async fn format(env: &Env, disk: impl Into<Device>, target: Uuid, generation: u32) -> JournalResult<()> {
         let disk: Device = disk.into();
@@ -53,7 +53,7 @@ impl Journal {
             root: None,
             extra: Bytes::new(),
         };
-        // Both anchors and the first record's place, before the new anchor: a crash in between leaves no
+        // Zeros over both anchors and the first record's location, before the new anchor: a crash in between leaves no
         // journal at all.
         let blank = AlignedBuf::zeroed((RING_START + SECTOR) as usize);
         disk.write_durable(0, vec![blank.freeze()]).await?;
@@ -75,16 +75,16 @@ impl Journal {
         self.inner.state.borrow_mut().ring.append(payload)
     }
 
-    /// Writes everything appended so far; returns the durable lsn, which is then at least what the head was.
+    /// Writes everything appended so far; returns the durable lsn, which is at least the head at the time of the call.
     ///
-    /// Several may run at once: their writes overlap, but what is durable moves only over a prefix.
-    /// Errors: `Medium`, `FlushFailed`; `Stopped` ever after.
+    /// Several calls may run at once: their writes overlap, but durability advances only over a prefix. Errors:
+    /// `Medium`, `FlushFailed`; `Stopped` from then on.
     pub async fn write_out(&self) -> JournalResult<Lsn> {
         let head = self.start_writing()?;
         self.durable_at(head).await
     }
 
-    /// Hands everything appended so far to the device: what is appended later does not go with it. Returns the end of it, for
+    /// Hands everything appended so far to the device, and nothing that is appended later. Returns its end, for
     /// [`Journal::durable_at`]. Errors: `Stopped`.
     pub fn start_writing(&self) -> JournalResult<Lsn> {
         self.running()?;
@@ -92,29 +92,30 @@ impl Journal {
         Ok(self.position().lsn)
     }
 
-    /// Waits until everything before `end`, which somebody has started to write, is durable; returns the durable lsn.
+    /// Waits until everything before `end`, whose write was started before, is durable; returns the durable lsn.
     /// Errors: as [`Journal::write_out`].
     pub async fn durable_at(&self, end: Lsn) -> JournalResult<Lsn> {
         self.inner.until(|state| (state.ring.durable() >= end).then(|| state.ring.durable())).await
     }
 
-    /// Makes everything durable and says so in an empty record, so that damage to it is told from a torn tail.
+    /// Makes everything durable and says so in an empty record, so that later damage is not taken for a torn tail.
     ///
-    /// For after 100 ms of idleness. Nothing is written if the last record says it already, or the ring has no room.
+    /// To be called after 100 ms of idleness. Writes nothing if the last record says so already, or the ring has no
+    /// space.
     pub async fn attest(&self) -> JournalResult<Lsn> {
         self.attest_as(false).await
     }
 
-    /// As [`Journal::attest`], at the end of a clean stop: the next recovery reports `clean` if nothing was
-    /// appended after.
+    /// As [`Journal::attest`], at the end of a clean stop: the next recovery reports `clean` if nothing was appended
+    /// after it.
     pub async fn attest_clean(&self) -> JournalResult<Lsn> {
         self.attest_as(true).await
     }
 
     /// Writes the next anchor durably; then the ring before `checkpoint` is free again.
     ///
-    /// `root` and `extra` are what the store starts from at `checkpoint`; they must be durable already. One runs at a
-    /// time, others wait. Errors: as [`Journal::write_out`].
+    /// `root` and `extra` are what the store starts from at `checkpoint`; they must be durable already. Calls run one
+    /// at a time. Errors: as [`Journal::write_out`].
     pub async fn set_checkpoint(
         &self,
         checkpoint: Checkpoint,
@@ -130,12 +131,12 @@ impl Journal {
         self.inner.until(|state| (state.ring.anchor_seq() >= seq).then_some(())).await
     }
 
-    /// What it lies on.
+    /// The device that the journal lies on.
     pub fn device(&self) -> &Device {
         &self.inner.disk
     }
 
-    /// The place after the last append: what a checkpoint of the present state names.
+    /// The position after the last append: what a checkpoint of the present state names.
     pub fn position(&self) -> Checkpoint {
         self.inner.state.borrow().ring.head()
     }
@@ -170,7 +171,7 @@ impl Journal {
         self.inner.state.borrow().ring.geometry().ring_bytes()
     }
 
-    /// How much of what transactions may use has been used since the checkpoint: 0 to 1.
+    /// The share of the transactions' space that has been used since the checkpoint: 0 to 1.
     pub fn used_fraction(&self) -> f64 {
         let (used, free) = (self.used_bytes() as f64, self.free_bytes() as f64);
         used / (used + free)
@@ -229,7 +230,7 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
-    /// Writes and flushes, unless `unflushed` is planted.
+    /// Writes and flushes, unless the bug `unflushed` is planted.
     async fn make_durable(&self, at: u64, parts: Vec<Bytes>, unflushed: Bug) -> EnvResult<()> {
         if planted(unflushed) { self.disk.write(at, parts).await } else { self.disk.write_durable(at, parts).await }
     }
@@ -239,7 +240,7 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
-    /// Waits until `ready` answers; what is true stays true after a failure, what is not yet never becomes so.
+    /// Waits until `ready` returns a value. After a failure, what holds already still succeeds; everything else fails.
     async fn until<T>(&self, ready: impl Fn(&State) -> Option<T>) -> JournalResult<T> {
         loop {
             let changed = self.changed.notified();

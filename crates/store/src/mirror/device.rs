@@ -1,7 +1,7 @@
-//! What a part of a store lies on: one disk, or two that hold the same.
+//! What a part of a store lies on: one disk, or two with equal contents.
 //!
-//! The store writes as on one disk. What it reads it checks by sums, and where there are two copies the other one is asked
-//! when a sum does not match: [`Device::read_checked`].
+//! The store writes as to one disk. It checks what it reads by sums. If a sum does not match and there are two copies,
+//! the other one is read: [`Device::read_checked`].
 
 use std::{ops::Range, rc::Rc};
 
@@ -15,7 +15,7 @@ use super::mirror::Mirror;
 pub(crate) enum Device {
     /// One disk.
     Plain(Disk),
-    /// Two.
+    /// Two disks.
     Mirrored(Rc<Mirror>),
 }
 
@@ -46,7 +46,7 @@ impl Device {
         }
     }
 
-    /// As [`Disk::read`]. What one copy cannot read comes from the other, and sectors that cannot be read are mended.
+    /// As [`Disk::read`]. What one copy cannot read comes from the other, and unreadable sectors are repaired.
     pub(crate) async fn read(&self, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
         match self {
             Self::Plain(disk) => disk.read(offset, len).await,
@@ -54,8 +54,8 @@ impl Device {
         }
     }
 
-    /// Bytes that are `good`, from whichever copy has them; the others are mended. If none has, those of one all the same:
-    /// the caller finds out what is wrong with them.
+    /// Bytes that are `good`, from whichever copy has them; the other copy is repaired. If no copy has them, returns
+    /// those of one copy anyway: the caller finds out what is wrong with them.
     pub(crate) async fn read_checked(
         &self,
         offset: u64,
@@ -68,7 +68,7 @@ impl Device {
         }
     }
 
-    /// As [`Disk::write`]: completes when it has on every copy in sync.
+    /// As [`Disk::write`]; completes when the write has completed on every copy in sync.
     pub(crate) fn write(&self, offset: u64, parts: Vec<Bytes>) -> impl Future<Output = EnvResult<()>> + 'static {
         let (plain, mirrored) = match self {
             Self::Plain(disk) => (Some(disk.write(offset, parts)), None),
@@ -107,7 +107,7 @@ impl Device {
         }
     }
 
-    /// Bytes of one copy, as they are. `Medium` if it holds everything no longer.
+    /// Bytes of one copy, unchecked. Errors: `Medium` if it no longer holds everything.
     pub(crate) async fn read_copy(&self, copy: usize, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
         match self {
             Self::Plain(disk) => disk.read(offset, len).await,
@@ -115,7 +115,7 @@ impl Device {
         }
     }
 
-    /// Makes every other copy as `from` is within `range`.
+    /// Makes every other copy equal to `from` within `range`.
     pub(crate) async fn mend(&self, range: Range<u64>, from: usize) -> EnvResult<()> {
         match self {
             Self::Plain(_) => Ok(()),
@@ -123,7 +123,7 @@ impl Device {
         }
     }
 
-    /// The path of its file, if that was deleted while it was open. Of two disks each is looked after by the pair itself.
+    /// The path of its file, if that was deleted while it was open. A pair watches its own disks.
     pub(crate) fn deleted(&self) -> Option<String> {
         match self {
             Self::Plain(disk) => disk.deleted(),
@@ -131,7 +131,7 @@ impl Device {
         }
     }
 
-    /// What was asked of each disk that is in use.
+    /// Requests to each disk that is in use.
     pub(crate) fn requests(&self) -> Vec<(usize, DiskRequests)> {
         match self {
             Self::Plain(disk) => vec![(0, disk.requests())],
@@ -139,12 +139,12 @@ impl Device {
         }
     }
 
-    /// True if a copy takes every write and does not hold everything yet.
+    /// True if a copy takes every write, but does not hold everything yet.
     pub(crate) fn is_being_filled(&self) -> bool {
         self.mirror().is_some_and(|mirror| mirror.is_being_filled())
     }
 
-    /// Ends background work, and waits for what of it is under way.
+    /// Ends background work, and waits for its end.
     pub(crate) async fn close(&self) {
         if let Self::Mirrored(mirror) = self {
             mirror.close().await;

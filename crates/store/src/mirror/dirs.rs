@@ -1,4 +1,4 @@
-//! The two directories of a mirrored target: where the parts lie, who holds the locks, which witness is asked.
+//! The two directories of a mirrored target: where the parts lie, the locks, and the witness.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -15,10 +15,10 @@ pub(crate) const MIRROR_PATH_FILE: &str = "mirror.path";
 /// Names the witness, in one line.
 pub(crate) const WITNESS_PATH_FILE: &str = "witness.path";
 
-/// The directories of the two copies; the one that is served first.
+/// The directories of the two copies; the served one first.
 pub(crate) struct Dirs {
     env: Env,
-    /// The one that is served, which its server has locked.
+    /// The served directory, which its server has locked.
     served: String,
     dirs: RefCell<[String; 2]>,
     locks: RefCell<BTreeMap<String, FileLock>>,
@@ -27,7 +27,7 @@ pub(crate) struct Dirs {
 }
 
 impl Dirs {
-    /// Those of the target in `dir`, which the caller has locked.
+    /// The directories of the target in `dir`, which the caller has locked.
     pub(crate) fn of(env: &Env, dir: &str) -> StoreResult<Self> {
         let other = pointer(env, dir)?;
         let witness = match env.read_file(&join(dir, WITNESS_PATH_FILE)) {
@@ -49,7 +49,7 @@ impl Dirs {
         part_path(&self.env, &self.dir(copy), part)
     }
 
-    /// The directory that the copy beside `copy` is to be in.
+    /// The directory that the directory of `copy` names as the other one.
     pub(super) fn named_beside(&self, copy: usize) -> Option<String> {
         pointer(&self.env, &self.dir(copy)).ok()
     }
@@ -61,8 +61,7 @@ impl Dirs {
         }
     }
 
-    /// Takes the lock of the directory at `copy`. Errors: `Busy`; those of a
-    /// directory that is not there.
+    /// Takes the lock of the directory at `copy`. Errors: `Busy`; those of a missing directory.
     pub(super) fn lock(&self, copy: usize) -> StoreResult<()> {
         let dir = self.dir(copy);
         if dir == self.served || self.locks.borrow().contains_key(&dir) {
@@ -73,18 +72,18 @@ impl Dirs {
         Ok(())
     }
 
-    /// Gives the locks back.
+    /// Releases the locks.
     pub(crate) fn unlock(&self) {
         self.locks.borrow_mut().clear();
     }
 
-    /// The last epoch of a part that the witness knows. None: there is no witness, or it cannot be asked.
+    /// The last epoch of a part that the witness knows. None: there is no witness, or it cannot be read.
     pub(super) fn ask_witness(&self, part: Part) -> Option<u64> {
         let bytes = self.env.read_file(self.witness.as_ref()?).ok()?;
         String::from_utf8_lossy(&bytes).lines().find_map(|line| line.strip_prefix(part.name())?.trim().parse().ok())
     }
 
-    /// Tells the witness of a part's epoch, durably. Nothing without one.
+    /// Writes a part's epoch to the witness, durably. Does nothing without a witness.
     pub(super) fn tell_witness(&self, part: Part, epoch: u64) -> EnvResult<()> {
         let Some(path) = &self.witness else { return Ok(()) };
         for part in [Part::Data, Part::Journal] {
@@ -100,7 +99,7 @@ impl Dirs {
     }
 }
 
-/// Writes down, in each of two directories, which the other one is.
+/// Records in each of two directories which the other one is.
 pub(crate) fn remember(env: &Env, dirs: [&str; 2], witness: Option<&str>) -> StoreResult<()> {
     for (dir, other) in [(dirs[0], dirs[1]), (dirs[1], dirs[0])] {
         env.write_file(&join(dir, MIRROR_PATH_FILE), format!("{other}\n").as_bytes())?;

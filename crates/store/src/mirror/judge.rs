@@ -1,49 +1,49 @@
-//! Which of two copies counts: what their labels say in, a verdict or a refusal out. Pure.
+//! Decides which of two copies counts: labels in, a verdict or a refusal out. Pure.
 //!
-//! A copy counts only where nobody can have gone on without it: if it says that it was left alone, or if the other one is
-//! there and agrees. One that says "we are two" and is found by itself may have been left behind; that is refused, until
-//! the witness or the operator says otherwise.
+//! A copy counts only if the other cannot have continued without it: it says that it was left alone, or the other one
+//! is there and agrees. A copy that says "we are two" and is found alone may have been left behind. It is refused,
+//! until the witness or the operator decides.
 //!
-//! Invariant: a copy that writes were called durable without is never chosen.
+//! Invariant: a copy is never chosen if writes were called durable without it.
 
 use super::label::{Label, Standing};
 
-/// What was found where a copy should be.
+/// What was found at the location of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// An intact label of this target and part.
     Copy(Label),
-    /// Nothing that is a copy, in words: missing, unreadable, another target's.
+    /// No copy, and why, in words: missing, unreadable, another target's.
     Nothing(String),
 }
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Both hold everything. The epoch in force.
+    /// Both hold everything.
     Both {
-        /// The higher of the two.
+        /// The epoch in force: the higher of the two.
         epoch: u64,
     },
-    /// One holds everything; the other is brought up to it.
+    /// One holds everything; the other is brought up to date.
     Sync {
         /// The one that counts.
         from: usize,
         /// Bytes that the other holds already.
         position: u64,
     },
-    /// One holds everything; where the other should be is nothing that may be overwritten unasked.
+    /// One holds everything. At the other location lies nothing that may be overwritten without the operator's word.
     Alone {
         /// The one that counts.
         current: usize,
-        /// What lies in the place of the other.
+        /// What lies at the location of the other.
         other: String,
-        /// Its label still names the other as holding everything: that has to be changed durably, first.
+        /// Its label still names the other as holding everything: first, that must be changed durably.
         declare: bool,
     },
 }
 
-/// Judges what lies in the places of the two copies. `vouched`: the epoch that a witness knows as the last one.
+/// Judges what lies at the locations of the two copies. `vouched`: the last epoch that a witness knows.
 pub(crate) fn judge(found: &[Found; 2], vouched: Option<u64>) -> Result<Verdict, String> {
     match found {
         [Found::Copy(a), Found::Copy(b)] if is_pair(a, b) => pair(a, b),
@@ -58,7 +58,7 @@ fn is_pair(a: &Label, b: &Label) -> bool {
     a.mate == b.copy && b.mate == a.copy
 }
 
-/// Two that know each other.
+/// Two copies that name each other.
 fn pair(a: &Label, b: &Label) -> Result<Verdict, String> {
     let holds_all = |label: &Label| label.standing == Standing::Member;
     let went_alone = |label: &Label| holds_all(label) && label.mate_standing == Standing::Out;
@@ -80,7 +80,7 @@ fn pair(a: &Label, b: &Label) -> Result<Verdict, String> {
     let same_attempt = older.standing == Standing::Syncing;
     match newer.mate_standing {
         Standing::Member if holds_all(older) && older.epoch == newer.epoch => Ok(Verdict::Both { epoch: newer.epoch }),
-        // It was filled; the one it was filled from heard of that first.
+        // The older copy was filled completely; the label of its source was written first.
         Standing::Member if same_attempt && older.epoch + 1 == newer.epoch => Ok(Verdict::Both { epoch: newer.epoch }),
         Standing::Syncing if same_attempt && older.epoch == newer.epoch => {
             Ok(Verdict::Sync { from, position: newer.position })
@@ -89,15 +89,15 @@ fn pair(a: &Label, b: &Label) -> Result<Verdict, String> {
     }
 }
 
-/// Two of the target that do not know each other.
+/// Two copies of the target that do not name each other.
 fn strangers(labels: [&Label; 2], vouched: Option<u64>) -> Result<Verdict, String> {
-    // A copy that the operator prepared: his word that the one before is gone for good.
+    // A copy that the operator prepared: this declares the previous one lost for good.
     for (new, old) in [(1, 0), (0, 1)] {
         if labels[new].standing == Standing::New && labels[old].standing == Standing::Member {
             return Ok(Verdict::Sync { from: old, position: 0 });
         }
     }
-    // Those that a later copy took the place of say so in no way; the later one knows more epochs.
+    // The label of a copy that was replaced does not say so. The later copy knows more epochs.
     let current = if labels[0].epoch >= labels[1].epoch { 0 } else { 1 };
     if labels[0].epoch == labels[1].epoch {
         return Err("two copies that do not belong together, and neither is the later; take one of them away".into());
@@ -105,7 +105,7 @@ fn strangers(labels: [&Label; 2], vouched: Option<u64>) -> Result<Verdict, Strin
     single(labels[current], current, "an older copy, which a later one took the place of", vouched)
 }
 
-/// One that is found by itself.
+/// A copy that is found alone.
 fn single(label: &Label, current: usize, words: &str, vouched: Option<u64>) -> Result<Verdict, String> {
     match (label.standing, label.mate_standing) {
         (Standing::Member, Standing::Member) => match vouched {
@@ -146,7 +146,7 @@ mod tests {
 
     fn of(a: &Label, b: &Label) -> Result<Verdict, String> {
         let straight = judge(&[Found::Copy(a.clone()), Found::Copy(b.clone())], None);
-        // Which of the two places a copy lies in says nothing.
+        // It does not matter at which of the two locations a copy lies.
         let swapped = judge(&[Found::Copy(b.clone()), Found::Copy(a.clone())], None);
         let turned = swapped.clone().map(|verdict| match verdict {
             Verdict::Sync { from, position } => Verdict::Sync { from: 1 - from, position },
@@ -206,7 +206,7 @@ mod tests {
         let from = Label { epoch: 6, ..a };
         let filled = Label { epoch: 5, standing: Standing::Syncing, ..b.clone() };
         assert_eq!(of(&from, &filled), Ok(Verdict::Both { epoch: 6 }));
-        // Bytes of before, brought back from a copy of the device: not what the other means.
+        // Earlier contents, brought back from an image of the device: not the copy that the other one means.
         assert_eq!(of(&from, &b), Ok(Verdict::Sync { from: 0, position: 0 }));
     }
 

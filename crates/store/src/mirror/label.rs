@@ -1,6 +1,7 @@
 //! Labels: two sectors behind the bytes of each copy of a part, written in turn, that say what the copy is.
 //!
-//! Invariant: label `seq` lies in the first sector if odd, in the second if even; so one torn write leaves the one before.
+//! Invariant: label `seq` lies in the first sector if odd, in the second if even; so a torn write leaves the previous
+//! one.
 //! Not here: which of two copies counts (see `judge`).
 
 use forebay_env::AlignedBuf;
@@ -21,7 +22,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What people call it.
+    /// Its name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -30,14 +31,14 @@ impl Part {
     }
 }
 
-/// What a copy is, as of its epoch.
+/// State of a copy, as of its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It holds every byte that was ever called durable.
     Member,
     /// It holds them up to the position; the rest is being copied.
     Syncing,
-    /// Prepared to become a copy: what is in it is of no worth.
+    /// Prepared to become a copy: its contents do not count.
     New,
     /// Left behind: writes were called durable without it.
     Out,
@@ -46,23 +47,23 @@ pub(crate) enum Standing {
 /// What the label of a copy says of it and of its mate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// Whose copy.
+    /// The target.
     pub target: Uuid,
-    /// Of which part.
+    /// The part.
     pub part: Part,
     /// Counts this copy's labels, from 1.
     pub seq: u64,
-    /// Counts the changes of who holds everything.
+    /// Counts the changes of which copies hold everything.
     pub epoch: u64,
-    /// This copy: random, new at each making.
+    /// Id of this copy: random, new each time a copy is made.
     pub copy: u64,
-    /// What it is.
+    /// State of this copy.
     pub standing: Standing,
-    /// The other copy; 0 = there is none yet.
+    /// Id of the other copy; 0 = there is none yet.
     pub mate: u64,
-    /// What that is.
+    /// State of the other copy.
     pub mate_standing: Standing,
-    /// Bytes that the one which is syncing holds.
+    /// Bytes that the copy being filled holds.
     pub position: u64,
     /// Bytes of the part, which are those before the first label.
     pub bytes: u64,
@@ -99,7 +100,7 @@ impl Label {
         sector
     }
 
-    /// The label in `sector`, if there is an intact one. Whose it is the caller has to see.
+    /// The label in `sector`, if there is an intact one. The caller checks whose it is.
     pub(crate) fn decode(sector: &[u8]) -> Option<Self> {
         let body = sector.get(8..SECTOR as usize)?;
         (crc64(body).to_le_bytes() == sector[..8]).then_some(())?;

@@ -1,7 +1,7 @@
-//! Who holds everything: leaving a copy behind, and the labels that say so.
+//! Which copies hold everything: leaving a copy behind, and the labels that say so.
 //!
 //! Invariant: one change at a time, and nothing is acknowledged between a change and its label.
-//! Invariant: where a label cannot be written nobody goes on: what the other copy's label says stays true.
+//! Invariant: if a label cannot be written, neither copy continues: what the other copy's label says stays true.
 
 use forebay_env::{Disk, EnvError, EnvErrorKind, EnvResult};
 
@@ -12,9 +12,9 @@ use super::{
 use crate::space::OnDrop;
 
 impl Mirror {
-    /// Leaves a copy behind: its mate's label says so before this returns. Nothing if that happened already.
+    /// Leaves a copy behind: its mate's label says so before this returns. Does nothing if that has happened already.
     ///
-    /// Errors: the mate does not hold everything, or its label cannot be written: nobody can go on.
+    /// Errors: the mate does not hold everything, or its label cannot be written: neither copy can continue.
     pub(super) async fn lose(&self, copy: usize, life: u64, reason: &str) -> EnvResult<()> {
         let _turn = self.labels.lock().await;
         self.lose_in_turn(copy, life, reason).await
@@ -44,7 +44,7 @@ impl Mirror {
             format!("{} goes on with one copy: {}: {reason}", self.name(), self.dirs.path(copy, self.owner.part));
         self.env.log(&words);
         self.tell(&[1 - copy]).await?;
-        // Where it still can be told; nothing rests on it.
+        // The copy's own label, if it can still be written; nothing relies on it.
         if let Some(disk) = disk {
             let write = disk.write(farewell.offset(), vec![farewell.encode().freeze()]);
             drop(self.env.spawn(async move { drop(write.await) }));
@@ -52,8 +52,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Writes the labels of `copies`, one after the other, and then the witness; acknowledgements wait meanwhile. A failure
-    /// stops the pair.
+    /// Writes the labels of `copies`, one after the other, and then the witness. Acknowledgements wait meanwhile. A
+    /// failure stops the pair.
     pub(super) async fn tell(&self, copies: &[usize]) -> EnvResult<()> {
         self.state.borrow_mut().settling = true;
         self.changed.notify_waiters();
@@ -87,7 +87,7 @@ impl Mirror {
         disk.write_durable(label.offset(), vec![label.encode().freeze()]).await
     }
 
-    /// The same, of a copy that the pair can do without: it may fail to answer.
+    /// As [`Mirror::write_label`], for a copy that the pair can do without: it may fail to answer.
     pub(super) async fn write_label_of_other(&self, copy: usize) -> EnvResult<()> {
         let (disk, label) = self.next_label(copy)?;
         let write = async move { disk.write_durable(label.offset(), vec![label.encode().freeze()]).await };

@@ -1,13 +1,16 @@
-//! A pair of disks that hold the same, as one.
+//! A pair of disks with equal contents, used as one.
 //!
-//! A write is begun on every copy, and complete when it is on each that is in sync; the same of flushes. A copy that fails
-//! while another succeeds is left behind: the label of the one that goes on says so, durably, before anything is
-//! acknowledged that only that one has. Copies may differ in what was in flight at a crash: the store checks all it reads,
-//! asks both copies where it recovers, and makes both hold what it accepted before it builds on it (see `journal::recover`).
+//! A write begins on every copy, and completes when it is on each copy in sync; the same goes for flushes. A copy that
+//! fails while another succeeds is left behind. The label of the remaining copy says so, durably, before anything is
+//! acknowledged that only that copy has.
 //!
-//! Invariant: nothing is acknowledged that is not on every member, nor without a durable label that tells who is one.
-//! Invariant: the last member is never left behind; what it answers then is the pair's answer.
-//! Not here: who is a member (`membership`), reads and mending (`reads`), filling a copy (`resync`), copies that come and go (`watch`).
+//! After a crash, copies may differ in what was in flight. The store checks all it reads, and reads both copies in
+//! recovery. It makes both hold what it accepted before it builds on it (see `journal::recover`).
+//!
+//! Invariant: nothing is acknowledged that is not on every member, nor without a durable label that names the members.
+//! Invariant: the last member is never left behind; its answer is then the pair's answer.
+//! Not here: which copies are members (`membership`), reads and repairs (`reads`), filling a copy (`resync`), copies
+//! that disappear or appear (`watch`).
 
 use std::{
     cell::RefCell,
@@ -27,7 +30,7 @@ use forebay_proto::{TargetId, Uuid};
 use super::{dirs::Dirs, label::Part};
 use crate::{limits::MIRROR_STUCK, space::OnDrop};
 
-/// What a copy is now.
+/// State of a copy now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Holds everything.
@@ -38,17 +41,17 @@ pub(super) enum Role {
     Out,
 }
 
-/// One of the two.
+/// One of the two copies.
 pub(super) struct Copy {
-    /// None: it is out.
+    /// None: the copy is out.
     pub disk: Option<Disk>,
     pub role: Role,
-    /// As its label says.
+    /// Id and sequence number, as its label says.
     pub id: u64,
     pub seq: u64,
-    /// Counts what lay in this place: an answer of an earlier disk says nothing of this one.
+    /// Counts the disks at this location: an answer of an earlier disk says nothing of this one.
     pub life: u64,
-    /// Where it could not be mended: known by where a read began.
+    /// Locations that could not be repaired: the offsets at which the reads began.
     pub bad_places: BTreeSet<u64>,
     /// Why it is out, and since when.
     pub reason: String,
@@ -58,26 +61,26 @@ pub(super) struct Copy {
 pub(super) struct State {
     pub copies: [Copy; 2],
     pub epoch: u64,
-    /// Bytes that a copy being filled holds; as the last durable label says.
+    /// Bytes that the copy being filled holds; `position`: as the last durable label says.
     pub copied: u64,
     pub position: u64,
-    /// The label that tells of a change is on its way: acknowledgements wait.
+    /// The label for a change of members is being written: acknowledgements wait.
     pub settling: bool,
     /// The label could not be written: nothing is acknowledged any more.
     pub failed: Option<EnvError>,
-    /// Bytes that are being made the same on both: writes there wait.
+    /// The range that is being made equal on both: writes there wait.
     copying: Option<Range<u64>>,
     in_flight: BTreeMap<u64, InFlight>,
-    /// Requests that the disks in each place have not answered, those of disks that were left behind among them.
+    /// Requests that the disks at each location have not answered, including those to disks that were left behind.
     pub unanswered: [u32; 2],
     numbers: u64,
-    /// Paths that were looked at and have not answered.
+    /// Paths that are being examined and have not answered.
     pub looking: BTreeSet<String>,
     pub stopped: bool,
     pub mended: u64,
 }
 
-/// A write under way.
+/// A write in progress.
 struct InFlight {
     range: Range<u64>,
     since: Time,
@@ -85,7 +88,7 @@ struct InFlight {
     waits_for: [bool; 2],
 }
 
-/// Whose and of what.
+/// The target and part that the pair belongs to.
 #[derive(Clone)]
 pub(super) struct Owner {
     pub target: Uuid,
@@ -101,16 +104,16 @@ pub(crate) struct Mirror {
     pub(super) dirs: Rc<Dirs>,
     pub(super) state: RefCell<State>,
     pub(super) changed: Notify,
-    /// Held while it changes who is a member.
+    /// Held while the members change.
     pub(super) labels: Mutex<()>,
-    /// Held by whoever makes one copy as the other is.
+    /// Held while one copy is made equal to the other.
     pub(super) copier: Mutex<()>,
     pub(super) this: Weak<Mirror>,
 }
 
 type Request = Pin<Box<dyn Future<Output = EnvResult<()>>>>;
 
-/// What one copy was asked.
+/// A request to one copy.
 pub(super) struct Asked {
     pub copy: usize,
     pub life: u64,
@@ -123,7 +126,7 @@ struct Begun {
     asked: Vec<Asked>,
 }
 
-/// What one copy answered.
+/// The answer of one copy.
 pub(super) type Answer = (usize, u64, EnvResult<()>);
 
 impl Mirror {
@@ -170,7 +173,8 @@ impl Mirror {
         self.state.borrow().copies.iter().any(|copy| copy.role == Role::Syncing)
     }
 
-    /// Begun before this returns, unless the place is just being mended; goes on if the future is dropped.
+    /// The write begins before this returns, unless its location is just being repaired. It continues if the future is
+    /// dropped.
     pub(crate) fn write(
         &self,
         offset: u64,
@@ -199,9 +203,9 @@ impl Mirror {
             let disk = disk.clone();
             Box::pin(async move { disk.flush().await })
         });
-        // Of no place, so that nobody's write waits for it; but whoever does not answer is left behind, as with a write.
+        // It has no range, so no write waits for it. But a copy that does not answer is left behind, as with a write.
         let (mirror, number) = (self.shared(), self.note(0..0, &asked));
-        // A task of its own: what a copy answers must be heard, also if nobody waits any more.
+        // A task of its own: a copy's answer must be handled even if the caller does not wait any more.
         let task = self.env.spawn(async move {
             let answers = mirror.answers(asked, number).await;
             mirror.landed(number);
@@ -228,7 +232,7 @@ impl Mirror {
         Some(Begun { number, asked })
     }
 
-    /// Notes what was asked until it has landed.
+    /// Records a request until all copies have answered.
     fn note(&self, range: Range<u64>, asked: &[Asked]) -> u64 {
         let mut state = self.state.borrow_mut();
         state.numbers += 1;
@@ -238,8 +242,8 @@ impl Mirror {
         number
     }
 
-    /// One request to a copy that the pair can do without. One that is not answered for long goes on by itself, but is counted,
-    /// so that it lands before anything else is brought there.
+    /// Sends one request to a copy that the pair can do without. If it is not answered in time, it continues and stays
+    /// counted, so that it ends before anything else is written there.
     pub(super) async fn within<T: 'static>(
         &self,
         copy: usize,
@@ -270,7 +274,7 @@ impl Mirror {
         }
     }
 
-    /// Asks every copy that is in use.
+    /// Sends a request to every copy that is in use.
     fn ask(&self, request: impl Fn(&Disk) -> Request) -> Vec<Asked> {
         let state = self.state.borrow();
         if state.failed.is_some() {
@@ -300,7 +304,7 @@ impl Mirror {
         asked
     }
 
-    /// What the copies answered; of one that is left behind meanwhile nothing is awaited.
+    /// The answers of the copies. A copy that is left behind meanwhile is not waited for.
     async fn answers(&self, asked: Vec<Asked>, number: u64) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(asked.len());
         for Asked { copy, life, mut task } in asked {
@@ -331,7 +335,7 @@ impl Mirror {
         state.copies[copy].life == life && state.copies[copy].role != Role::Out
     }
 
-    /// The pair's answer: that of its members, once those that failed are known, durably, to be left behind.
+    /// The pair's answer: that of its members, once a durable label says that the copies that failed are left behind.
     pub(super) async fn settle(&self, answers: Vec<Answer>) -> EnvResult<()> {
         let member = |copy: usize, life: u64| {
             let state = self.state.borrow();
@@ -339,7 +343,7 @@ impl Mirror {
         };
         if !answers.iter().any(|(copy, life, answer)| answer.is_ok() && member(*copy, *life)) {
             self.check()?;
-            // Of those that failed, a member's words count; a failed flush is the worst.
+            // Of those that failed, a member's error counts; a failed flush is the worst.
             let errors =
                 || answers.iter().filter_map(|(copy, life, answer)| Some((*copy, *life, answer.as_ref().err()?)));
             let worst = errors().find(|(.., error)| error.kind == EnvErrorKind::FlushFailed);
@@ -355,7 +359,7 @@ impl Mirror {
         self.until_settled().await
     }
 
-    /// Errors once a label could not be written.
+    /// Returns an error once a label could not be written.
     pub(super) fn check(&self) -> EnvResult<()> {
         self.state.borrow().failed.clone().map_or(Ok(()), Err)
     }
@@ -371,7 +375,7 @@ impl Mirror {
         }
     }
 
-    /// Keeps writes out of `range`, when those under way have landed, until what is returned goes.
+    /// Waits until writes in progress to `range` have ended. New ones wait until the guard is dropped.
     pub(super) async fn exclude(&self, range: Range<u64>) -> impl Drop + '_ {
         self.state.borrow_mut().copying = Some(range.clone());
         let free = OnDrop(|| {
@@ -399,7 +403,7 @@ impl Mirror {
         stuck.next().map(|copy| (copy, state.copies[copy].life))
     }
 
-    /// Target and part, for people.
+    /// Target and part, for messages.
     pub(super) fn name(&self) -> String {
         format!("{}: {}", self.owner.name, self.owner.part.name())
     }
@@ -408,13 +412,13 @@ impl Mirror {
         self.this.upgrade().expect("a mirror that is used exists")
     }
 
-    /// Background work ends.
+    /// Ends background work.
     pub(crate) fn stop(&self) {
         self.state.borrow_mut().stopped = true;
         self.changed.notify_waiters();
     }
 
-    /// Background work has ended when this returns.
+    /// Ends background work; it has ended when this returns.
     pub(crate) async fn close(&self) {
         self.stop();
         drop(self.labels.lock().await);

@@ -1,10 +1,11 @@
-//! A store on two devices: each part (data, journal) is a pair of copies, and the store above does not know.
+//! A mirrored store: each part (data, journal) is a pair of copies on two devices. The store above does not know this.
 //!
-//! Each directory of a mirrored target is a target of its own by its bytes; `mirror.path` in it names the other one, and a
-//! label behind each part says what the copy is. Why here and not in the journal: `docs/decisions/0012`.
+//! By its bytes, each directory of a mirrored target is a target of its own. `mirror.path` in it names the other
+//! directory, and a label behind each part says what the copy is. Why this is not done in the journal:
+//! `docs/decisions/0012`.
 //!
 //! Invariant: durable means durable on every copy in sync.
-//! Invariant: a copy that was left behind never counts again before it was filled anew, byte for byte.
+//! Invariant: a copy that was left behind counts again only after it was filled anew, byte for byte.
 
 mod device;
 mod dirs;

@@ -1,4 +1,4 @@
-//! Making and opening pairs.
+//! Making and opening pairs of copies.
 
 use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
@@ -17,20 +17,20 @@ use crate::{
     slots,
 };
 
-/// What lies in the place of a copy.
+/// What lies at the location of a copy.
 pub(super) struct Look {
     pub found: Found,
     pub disk: Option<Disk>,
 }
 
 impl Look {
-    /// For whoever has waited long enough.
+    /// The result for a device that does not answer in time.
     pub fn silent(path: &str) -> Self {
         Self { found: Found::Nothing(format!("{path} does not answer")), disk: None }
     }
 }
 
-/// Makes a pair of two disks that hold nothing yet; both are members.
+/// Makes a pair of two empty disks; both copies are members.
 pub(crate) async fn make(
     env: &Env,
     identity: &Identity,
@@ -46,7 +46,8 @@ pub(crate) async fn make(
     Ok(Device::Mirrored(mirror))
 }
 
-/// The identity of a mirrored target: of its two directories the later generation counts, which one repaired.
+/// The identity of a mirrored target: of its two directories, the one with the later generation counts (a repair raises
+/// it).
 pub(crate) fn newer_identity(env: &Env, dir: &str, identity: Identity) -> Identity {
     let other = pointer(env, dir).ok().filter(|_| identity.is_mirrored());
     let other = other.and_then(|other| crate::format::read_identity(env, &other).ok());
@@ -55,18 +56,18 @@ pub(crate) fn newer_identity(env: &Env, dir: &str, identity: Identity) -> Identi
 
 /// Opens both parts of the target in `dir`, which the caller has locked: `data`, then `journal`.
 ///
-/// Errors: `Foreign` where it cannot be told which copy counts, `Busy` when somebody serves the other directory.
+/// Errors: `Foreign` if it is not clear which copy counts, `Busy` if another process serves the other directory.
 pub(crate) async fn open(env: &Env, dir: &str, identity: &Identity) -> StoreResult<(Device, Device, Rc<Dirs>)> {
     let dirs = Rc::new(Dirs::of(env, dir)?);
     match dirs.lock(1) {
         Err(error) if error.kind == StoreErrorKind::Busy => return Err(error),
-        // Not there: its copies are not, either, which is judged below.
+        // If the directory is missing, so are its copies: that is judged below.
         _ => {}
     }
     let (data_bytes, journal_bytes) = (identity.data_bytes, identity.journal_bytes);
     let data = Opening::look(env, &dirs, owner(identity, Part::Data, data_bytes)).await?;
     let journal = Opening::look(env, &dirs, owner(identity, Part::Journal, journal_bytes)).await?;
-    // Nothing is written before it is clear what both are.
+    // Nothing is written before both parts are judged.
     Ok((data.begin().await?, journal.begin().await?, dirs))
 }
 
@@ -185,7 +186,7 @@ impl Opening {
 }
 
 impl Mirror {
-    /// The witness hears of the epoch in force: it may have been away when that began.
+    /// Writes the current epoch to the witness, which may have been away when that epoch began.
     fn tell_again(&self) -> StoreResult<()> {
         let (part, epoch) = (self.owner.part, self.state.borrow().epoch);
         if self.dirs.ask_witness(part) != Some(epoch) {
@@ -200,19 +201,19 @@ fn started(mirror: Rc<Mirror>) -> Device {
     Device::Mirrored(mirror)
 }
 
-/// What lies at `path`, for a start or an operator: there is time.
+/// What lies at `path`, for a start or an operator: with a long timeout.
 pub(super) async fn look(env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
     look_within(MIRROR_START, env, path, owner, options).await
 }
 
-/// What lies at `path`. A device that does not answer for so long is as good as none.
-async fn look_within(patience: Duration, env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
+/// What lies at `path`. A device that does not answer within `timeout` counts as missing.
+async fn look_within(timeout: Duration, env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
     let task = {
         let (env, path, owner) = (env.clone(), path.to_owned(), owner.clone());
-        // A task of its own: to close a disk takes as long as its last request.
+        // A task of its own: closing a disk takes as long as its last request.
         env.clone().spawn(async move { look_at(&env, &path, &owner, options).await })
     };
-    env.timeout(patience, task).await.ok().flatten().unwrap_or_else(|| Look::silent(path))
+    env.timeout(timeout, task).await.ok().flatten().unwrap_or_else(|| Look::silent(path))
 }
 
 pub(super) async fn look_at(env: &Env, path: &str, owner: &Owner, options: OpenDisk) -> Look {
@@ -242,7 +243,7 @@ pub(super) async fn look_at(env: &Env, path: &str, owner: &Owner, options: OpenD
     }
 }
 
-/// Both label sectors; zeros where one cannot be read.
+/// Both label sectors. Errors: in words, also if only one of them cannot be read.
 async fn read_labels(disk: &Disk, bytes: u64) -> Result<Vec<u8>, String> {
     if disk.info().bytes < bytes + label::BYTES {
         return Err(format!("it is too short: {} bytes instead of {}", disk.info().bytes, bytes + label::BYTES));

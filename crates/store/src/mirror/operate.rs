@@ -1,6 +1,6 @@
-//! What the operator does to a mirrored target, served or not: prepare a new copy, declare the other one lost.
+//! Operator commands for a mirrored target, served or not: prepare a new copy, declare the other one lost.
 //!
-//! A server that runs sees the new copy within a moment (see `watch`); one that does not finds it when it is started.
+//! A running server notices the new copy within a moment (see `watch`); a stopped one finds it at its next start.
 
 use forebay_env::{Disk, Env, EnvErrorKind, OpenDisk};
 
@@ -26,17 +26,17 @@ pub struct MirrorPlace {
     pub data_path: Option<String>,
     /// A device or file for its journal instead of `DIR/journal`.
     pub journal_path: Option<String>,
-    /// A small file in a third place, which tells after a crash whether a copy that is found by itself is the last one.
+    /// A small file in a third place, which tells after a crash whether a copy that is found alone is the last one.
     pub witness: Option<String>,
 }
 
-/// Prepares `place` to take the place of the copy that is lost, or else of the one that `dir` names as the other.
-/// Returns the directory of the copy that stays.
+/// Prepares `place` for a new copy. It replaces the lost copy; or, if none is lost, the one that `dir` names as the
+/// other. Returns the directory of the copy that stays.
 pub(crate) async fn replace(env: &Env, dir: &str, place: &MirrorPlace, overwrite: bool) -> StoreResult<String> {
     let identity = mirrored(env, dir)?;
     let other = pointer(env, dir)?;
     let dirs = [dir.to_owned(), other];
-    let stays = who_stays(env, &dirs, &identity).await?;
+    let stays = surviving_copy(env, &dirs, &identity).await?;
     let keep = &dirs[stays.unwrap_or(0)];
     if *keep == place.dir {
         return refuse(format!("{keep} holds the copy that stays; give another directory for the new one"));
@@ -67,12 +67,12 @@ pub(crate) async fn replace(env: &Env, dir: &str, place: &MirrorPlace, overwrite
         env.write_file(&join(&place.dir, WITNESS_PATH_FILE), &witness)?;
     }
     env.write_file(&join(&place.dir, MIRROR_PATH_FILE), format!("{keep}\n").as_bytes())?;
-    // Last: from now on it counts.
+    // Last: from now on the new copy counts.
     env.write_file(&join(keep, MIRROR_PATH_FILE), format!("{}\n", place.dir).as_bytes())?;
     Ok(keep.clone())
 }
 
-/// Says, durably, that the copy that is not here is lost for good: the one that is here goes on alone.
+/// Declares, durably, that the missing copy is lost for good: the present one continues alone.
 pub(crate) async fn alone(env: &Env, dir: &str) -> StoreResult<()> {
     let identity = mirrored(env, dir)?;
     let _lock = env.lock_file(&join(dir, LOCK_FILE))?;
@@ -125,7 +125,7 @@ fn owners(identity: &Identity) -> [Owner; 2] {
     [owner(Part::Data, identity.data_bytes), owner(Part::Journal, identity.journal_bytes)]
 }
 
-/// The one of two that says it holds everything, if the other is not there.
+/// The copy that says it holds everything, if the other one is missing and the labels do not decide.
 fn only_member(found: &[Found; 2]) -> Option<usize> {
     let member = |found: &Found| matches!(found, Found::Copy(label) if label.standing == Standing::Member);
     let nothing = |found: &Found| matches!(found, Found::Nothing(_));
@@ -134,7 +134,7 @@ fn only_member(found: &[Found; 2]) -> Option<usize> {
 }
 
 /// Which directory's copies stay. None: both are in sync.
-async fn who_stays(env: &Env, dirs: &[String; 2], identity: &Identity) -> StoreResult<Option<usize>> {
+async fn surviving_copy(env: &Env, dirs: &[String; 2], identity: &Identity) -> StoreResult<Option<usize>> {
     let mut stays = None;
     for owner in owners(identity) {
         let options = OpenDisk { read_only: true, ..OpenDisk::default() };
@@ -171,7 +171,7 @@ fn refuse_foreign(env: &Env, dir: &str, identity: &Identity) -> StoreResult<()> 
     }
 }
 
-/// Makes a part's place ready to be filled; what it held is of no worth any more.
+/// Prepares the location of a part to be filled; its contents are lost.
 async fn prepare(env: &Env, dir: &str, owner: &Owner) -> StoreResult<()> {
     let path = part_path(env, dir, owner.part);
     let bytes = owner.bytes + label::BYTES;
@@ -211,7 +211,7 @@ async fn prepare(env: &Env, dir: &str, owner: &Owner) -> StoreResult<()> {
         bytes: owner.bytes,
     };
     disk.write_durable(new.offset(), vec![new.encode().freeze()]).await?;
-    // The older one goes, too: if the new one were torn, this would be what it was.
+    // The older label is replaced, too: if the new one were torn, the older one would count.
     let again = Label { seq: seq + 1, ..new };
     disk.write_durable(again.offset(), vec![again.encode().freeze()]).await?;
     Ok(())

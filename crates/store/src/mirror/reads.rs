@@ -1,7 +1,7 @@
-//! Reading from whichever copy has the right bytes, and mending the other.
+//! Reading from whichever copy has the right bytes, and repairing the other.
 //!
-//! Invariant: a mend copies what is there at that moment, with all writes to the place kept out: it never brings back bytes
-//! of before.
+//! Invariant: a repair copies what is there at that moment, while all writes to the location wait. It never brings back
+//! older bytes.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::limits::{MIRROR_BAD_PLACES, MIRROR_STUCK, SECTOR};
 type Good<'a> = &'a dyn Fn(&[u8]) -> bool;
 
 impl Mirror {
-    /// See [`super::Device::read_checked`]. Without `good` nobody can tell whether the bytes are right: then only sectors that
-    /// cannot be read are mended, as what the other copy has in the rest may be the better one.
+    /// See [`super::Device::read_checked`]. Without `good`, nothing shows whether the bytes are right. Then only
+    /// unreadable sectors are repaired: in the rest, the other copy may have the better bytes.
     pub(crate) async fn read_checked(&self, offset: u64, len: usize, good: Option<Good<'_>>) -> EnvResult<AlignedBuf> {
         let mut worse = None;
         for copy in self.members() {
@@ -36,7 +36,7 @@ impl Mirror {
         worse.unwrap_or_else(|| Err(closed()))
     }
 
-    /// Mends what a read found bad. A place that stays bad is only noted: the rest of its copy is still worth having.
+    /// Repairs what a read found bad. A location that stays bad is only noted: the rest of its copy is still useful.
     fn mend_place(&self, range: Range<u64>, from: usize) -> Boxed<'_, EnvResult<()>> {
         Box::pin(async move {
             let (bad, good) = (self.dirs.path(1 - from, self.owner.part), self.dirs.path(from, self.owner.part));
@@ -66,7 +66,7 @@ impl Mirror {
         })
     }
 
-    /// Mends those sectors that the other copy cannot read.
+    /// Repairs those sectors that the other copy cannot read.
     async fn mend_unreadable(&self, range: Range<u64>, from: usize) -> EnvResult<()> {
         for at in range.step_by(SECTOR as usize) {
             match self.read_copy(1 - from, at, SECTOR as usize).await {
@@ -78,7 +78,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Bytes of one copy. One that does not answer for long is left behind, if the other one can go on.
+    /// Reads from one copy. A copy that does not answer for long is left behind, if the other one can continue.
     pub(crate) async fn read_copy(&self, copy: usize, offset: u64, len: usize) -> EnvResult<AlignedBuf> {
         let (disk, life) = {
             let state = self.state.borrow();
@@ -101,14 +101,14 @@ impl Mirror {
         }
     }
 
-    /// The labels lie behind the part: nobody else may come there.
+    /// The labels lie behind the part: no request may reach them.
     fn check_range(&self, offset: u64, len: usize) -> EnvResult<()> {
         let end = offset.checked_add(len as u64).filter(|end| *end <= self.owner.bytes);
         let words = || format!("{len} bytes at {offset} lie beyond the {} bytes of {}", self.owner.bytes, self.name());
         end.map(drop).ok_or_else(|| EnvError::new(EnvErrorKind::InvalidInput, words()))
     }
 
-    /// Makes the other copy as `from` is within `range`. A copy that cannot be mended is left behind.
+    /// Makes the other copy equal to `from` within `range`. A copy that cannot be repaired is left behind.
     pub(crate) async fn mend(&self, range: Range<u64>, from: usize) -> EnvResult<()> {
         let _turn = self.copier.lock().await;
         let life = self.state.borrow().copies[1 - from].life;
@@ -119,9 +119,10 @@ impl Mirror {
         Ok(())
     }
 
-    /// Makes the other copy as `from` is within `range`, with writes kept out. What is the same already is not written.
+    /// Makes the other copy equal to `from` within `range`, while writes there wait. Bytes that are equal already are
+    /// not written.
     ///
-    /// Errors: of `from` outside, of the other one inside.
+    /// Errors: those of `from` outside, those of the other copy inside.
     pub(super) async fn copy(&self, range: Range<u64>, from: usize) -> EnvResult<EnvResult<()>> {
         let _free = self.exclude(range.clone()).await;
         let (source, other) = {
@@ -157,7 +158,8 @@ impl Mirror {
         Ok(written)
     }
 
-    /// As [`Mirror::copy`], for a chunk of which parts may be unreadable; without a flush. Returns how many sectors were.
+    /// As [`Mirror::copy`], for a chunk that may be unreadable in part; without a flush. Returns the number of
+    /// unreadable sectors.
     pub(super) async fn fill(&self, range: Range<u64>, from: usize) -> EnvResult<EnvResult<u64>> {
         let _free = self.exclude(range.clone()).await;
         let (source, other) = {
@@ -171,7 +173,8 @@ impl Mirror {
             self.within(1 - from, async move { other.write(first, vec![bytes.freeze()]).await })
         };
         let mut bytes = match source.read(first, len).await {
-            // Also what reads back the same: a device whose flush failed may show bytes that it will not have after a crash.
+            // Written even if it reads back the same: a device whose flush failed may show bytes that a crash takes
+            // away.
             Ok(bytes) => return Ok(write(bytes).await.map(|()| 0)),
             Err(error) if error.kind == EnvErrorKind::Medium => AlignedBuf::zeroed(len),
             Err(error) => return Err(error),
@@ -187,7 +190,7 @@ impl Mirror {
                 Ok(read) => sector.copy_from_slice(&read),
                 Err(error) if error.kind == EnvErrorKind::Medium => {
                     unreadable += 1;
-                    // What the other one has there may be right: it may have been a copy before.
+                    // The other copy may have the right bytes there: it may have been a member before.
                     if let Ok(there) = &there {
                         let within = (at - range.start) as usize;
                         sector.copy_from_slice(&there[within..within + sector.len()]);

@@ -1,10 +1,10 @@
 //! Filling a copy while the store is served.
 //!
-//! The copy takes every write from the first moment; a walk over all bytes brings it what it lacks, chunk by chunk, with
-//! writes kept out of the chunk. How far it came is in the label of the one it is filled from, so that a restart goes on
-//! there: what lies before that position took part in every flush since.
+//! The copy takes every write from the first moment. A walk over all bytes brings what it lacks, chunk by chunk; writes
+//! to a chunk wait while it is copied. The label of the source copy records the progress, so that a restart continues
+//! there. Everything before that position took part in every flush since.
 //!
-//! Invariant: a copy counts as a member only after a flush of all that was brought to it, and after its mate's label says so.
+//! Invariant: a copy counts as a member only after all that was copied to it is flushed, and its mate's label says so.
 
 use std::{rc::Rc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::mirror::{Copy, Mirror, Role};
 use crate::limits::{MIRROR_CHUNK_BYTES, MIRROR_SAVE_BYTES};
 
 impl Mirror {
-    /// Begins to fill the copy in the place `to` on `disk`, whose last label was `seq`.
+    /// Begins to fill copy `to` on `disk`, whose last label was `seq`.
     pub(super) async fn begin_sync(&self, to: usize, disk: Disk, id: u64, seq: u64) -> EnvResult<()> {
         let _turn = self.labels.lock().await;
         let life = {
@@ -60,7 +60,7 @@ impl Mirror {
             match outcome {
                 Ok(sectors) => unreadable += sectors,
                 Err(words) => {
-                    // An error here is one of its mate: whoever uses the store hears of it.
+                    // An error here is one of its mate: the store's requests get it, too.
                     drop(self.lose(to, life, &words).await);
                     return;
                 }
@@ -68,7 +68,7 @@ impl Mirror {
             if end - saved >= MIRROR_SAVE_BYTES {
                 self.save_position(to, life).await;
             }
-            // Polite: as long as it worked, it rests.
+            // Polite: it rests as long as it worked, at most 100 ms.
             let took = self.env.now().since(began).min(Duration::from_millis(100));
             self.env.sleep(took).await;
         }
@@ -87,7 +87,7 @@ impl Mirror {
         Ok(filled)
     }
 
-    /// Makes what was brought durable, and says so.
+    /// Makes the copied bytes durable, and records the position.
     async fn save_position(&self, to: usize, life: u64) {
         let copied = self.state.borrow().copied;
         if !self.flush_copy(to, life).await {
@@ -101,11 +101,11 @@ impl Mirror {
             }
             state.position = copied;
         }
-        // An error here is one of the member: the next flush meets it, too.
+        // An error here is one of the member: the next flush gets it, too.
         drop(self.write_label(1 - to).await);
     }
 
-    /// False if the copy is lost.
+    /// Flushes the copy. False if it is lost.
     async fn flush_copy(&self, to: usize, life: u64) -> bool {
         let disk = self.state.borrow().copies[to].disk.clone();
         let flushed = match disk {
@@ -135,7 +135,7 @@ impl Mirror {
             (state.epoch, state.position, state.copied) = (state.epoch + 1, 0, 0);
             state.copies[to].role = Role::Member;
         }
-        // The one it was filled from says so first: until then only that one may go on alone.
+        // The label of the source copy says so first: until then only that one may continue alone.
         if self.tell(&[1 - to]).await.is_err() {
             return;
         }

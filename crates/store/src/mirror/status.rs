@@ -1,10 +1,10 @@
-//! What is told of a pair.
+//! Status of a mirrored part.
 
 use forebay_env::DiskRequests;
 
 use super::mirror::{Mirror, Role};
 
-/// How a mirrored store stands.
+/// Status of a mirrored store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorStatus {
     /// Data, then journal.
@@ -18,9 +18,9 @@ pub struct PartStatus {
     pub part: &'static str,
     /// Its copies.
     pub copies: Vec<CopyStatus>,
-    /// Places where one copy was bad and was mended from the other, since the start.
+    /// Locations where one copy was bad and was repaired from the other, since the start.
     pub mended: u64,
-    /// Places of one copy that could not be mended: a device to be replaced soon.
+    /// Locations of one copy that could not be repaired: replace the device soon.
     pub bad_places: u64,
 }
 
@@ -29,20 +29,20 @@ pub struct PartStatus {
 pub struct CopyStatus {
     /// Where it lies.
     pub path: String,
-    /// How it stands.
+    /// Its state.
     pub state: CopyState,
 }
 
-/// How a copy stands.
+/// State of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyState {
     /// It holds everything.
     InSync,
     /// It is being filled.
     Resync {
-        /// So much of it is.
+        /// Bytes that it has already.
         done_bytes: u64,
-        /// Of so much.
+        /// Bytes in all.
         total_bytes: u64,
     },
     /// It is lost.
@@ -60,7 +60,7 @@ impl MirrorStatus {
 }
 
 impl Mirror {
-    /// What was asked of the disk of each copy that is in use.
+    /// Requests to the disk of each copy in use.
     pub(crate) fn requests(&self) -> Vec<(usize, DiskRequests)> {
         let state = self.state.borrow();
         let disks = state.copies.iter().enumerate();

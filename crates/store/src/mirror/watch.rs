@@ -1,8 +1,8 @@
-//! Copies that come and go while the store is served: files that were deleted or replaced, devices that do not answer,
-//! new copies that the operator prepared, and copies that come back.
+//! Watches the copies while the store is served: files that were deleted or replaced, devices that do not answer, new
+//! copies that the operator prepared, and copies that come back.
 //!
-//! What lies in the place of a lost copy is written to only if it is prepared for that (`forebay mirror replace`), or if it
-//! is the lost copy itself.
+//! At the location of a lost copy, only two things are written to: a copy that was prepared for it
+//! (`forebay mirror replace`), and the lost copy itself.
 
 use std::rc::Weak;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::limits::{MIRROR_RETRY, MIRROR_STUCK, MIRROR_WATCH};
 
-/// Looks after a pair until it is gone or stopped.
+/// Watches a pair until it is dropped or stopped.
 pub(super) async fn watch(mirror: Weak<Mirror>, env: Env) {
     let mut last_words = String::new();
     loop {
@@ -47,7 +47,8 @@ impl Mirror {
         (state.copies[copy].role, state.copies[copy].life)
     }
 
-    /// What lies at `path`. A device that does not answer is not asked again before it does: each look holds descriptors.
+    /// Examines `path`. A device that does not answer is not asked again before it does: each attempt holds
+    /// descriptors.
     async fn look(&self, path: &str, options: OpenDisk) -> Look {
         if !self.state.borrow_mut().looking.insert(path.to_owned()) {
             return Look::silent(path);
@@ -63,7 +64,7 @@ impl Mirror {
         self.env.timeout(MIRROR_STUCK, task).await.ok().flatten().unwrap_or_else(|| Look::silent(path))
     }
 
-    /// Whoever waits for a device that answers nothing goes on with the other one.
+    /// Leaves behind a device that does not answer, so that waiting requests continue with the other one.
     async fn leave_stuck(&self) {
         let now = self.env.now();
         let long_ago = forebay_env::Time(now.0.saturating_sub(MIRROR_STUCK.as_nanos() as u64));
@@ -72,7 +73,8 @@ impl Mirror {
         }
     }
 
-    /// A file that was deleted still takes writes, and will be gone after a restart.
+    /// Leaves behind a copy whose file was deleted or replaced. A deleted file still takes writes, and is gone after a
+    /// restart.
     async fn leave_missing(&self, copy: usize) {
         let (role, life) = self.role(copy);
         if role == Role::Out || self.role(1 - copy).0 != Role::Member {
@@ -89,7 +91,7 @@ impl Mirror {
         drop(self.lose(copy, life, &words).await);
     }
 
-    /// The operator prepared another copy to take the place of this one.
+    /// Leaves behind a copy for which the operator prepared a replacement.
     async fn leave_replaced(&self, copy: usize) {
         let (role, life) = self.role(copy);
         if role == Role::Out || self.role(1 - copy).0 != Role::Member {
@@ -105,7 +107,7 @@ impl Mirror {
         }
     }
 
-    /// Fills what lies in the place of a lost copy, if it may be written to. Errors: why not, in words.
+    /// Fills the copy at the location of a lost one, if it may be written to. Errors: why not, in words.
     async fn take_in(&self, copy: usize) -> Result<(), String> {
         if self.role(copy).0 != Role::Out || self.role(1 - copy).0 != Role::Member {
             return Ok(());
@@ -113,7 +115,7 @@ impl Mirror {
         let dir = self.dirs.named_beside(1 - copy).unwrap_or_else(|| self.dirs.dir(copy));
         let path = crate::format::part_path(&self.env, &dir, self.owner.part);
         let seen = self.look(&path, OpenDisk { read_only: true, ..OpenDisk::default() }).await;
-        // What is missing is no news.
+        // A missing copy is known already.
         let Found::Copy(label) = seen.found else { return Ok(()) };
         drop(seen.disk);
         if !self.may_be_filled(copy, &label)? {
@@ -144,11 +146,11 @@ impl Mirror {
                 self.dirs.path(copy, self.owner.part)
             ));
         }
-        // A write of before that is still under way must not land on what is written from now on.
+        // An earlier write that is still in flight must not land on later bytes.
         Ok(self.env.now().since(lost.out_since) >= MIRROR_RETRY && state.unanswered[copy] == 0)
     }
 
-    /// The other directory is served by the identity of this one.
+    /// Gives the other directory the identity of this one.
     fn give_identity(&self, copy: usize) {
         let name = crate::identity::FILE;
         let (from, to) = (self.dirs.dir(1 - copy), self.dirs.dir(copy));

@@ -1,11 +1,10 @@
-//! The states of slabs, and what lives in each.
+//! The states of slabs, and the live bytes of each.
 //!
-//! Invariant: a slab is opened again only when nothing lives in it, nobody holds a place in it that is not in the index
-//! yet (pins), and the group of transactions that took its last live bytes is committed. Index pages are taken off only
-//! when the anchor that drops them is durable.
-//! Invariant: a slab is written in one go of openings: an open slab of an earlier incarnation is never appended to.
-//! Free slabs are used in the order in which they became free, so that all wear alike and recovery can tell which were
-//! opened last.
+//! Invariant: a slab is opened again only when nothing in it is live or pinned (a pin is a location that is not in the
+//! index yet). Also, the group of transactions that removed its last live bytes must be committed. Index pages are
+//! removed only when the anchor that drops them is durable.
+//! Invariant: an open slab of an earlier incarnation is never appended to. Free slabs are used in the order in which
+//! they became free: so all wear alike, and recovery can tell which were opened last.
 
 use std::{
     cell::Cell,
@@ -21,7 +20,7 @@ use crate::SlabCounts;
 /// Number of a group of transactions that commit together.
 pub(crate) type Group = u64;
 
-/// What may happen to a slab.
+/// State of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlabState {
     /// It may be opened.
@@ -37,35 +36,36 @@ pub(crate) enum SlabState {
 /// One slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slab {
-    /// What may happen to it.
+    /// Its state.
     pub state: SlabState,
-    /// Its last opening; 0 = never opened.
+    /// Epoch of its last opening; 0 = never opened.
     pub epoch: u64,
     /// Live weight of file data, uncommitted changes included.
     pub data_live: u64,
     /// Live bytes of index pages.
     pub page_live: u64,
-    /// Places in it that are not in the index yet.
+    /// Locations in it that are not in the index yet.
     pub pins: u32,
-    /// Last group that took live bytes off.
+    /// The last group that removed live bytes from it.
     pub freed_at: Group,
-    /// It may hold tombstones: they have to be carried on, or to be needless, before it is free.
+    /// It may hold tombstones. They must be carried on (written to another slab) or not needed any more before it is
+    /// free.
     pub tombstones: bool,
-    /// Bytes of their descriptors; none: it was written before this start, and nobody has looked.
+    /// Bytes of their descriptors. None: they were written before this start, and the slab has not been scanned.
     pub tombstone_bytes: Option<u32>,
-    /// Which carrying-on of tombstones took its own; 0 = none did.
+    /// The value of `Allocator::carried` when its tombstones were carried on; 0 = they were not.
     pub carried_at: u64,
-    /// It is free, and would be after a crash.
+    /// It is free, and would be free after a crash too.
     pub sure: bool,
 }
 
 impl Slab {
-    /// Nothing in it is needed, but perhaps tombstones.
+    /// True if nothing in it is needed, except perhaps tombstones.
     pub(crate) fn is_empty(&self) -> bool {
         self.data_live == 0 && self.page_live == 0 && self.pins == 0
     }
 
-    /// Weight of what lives in it.
+    /// Weight of its live data and pages.
     pub(crate) fn live(&self) -> u64 {
         self.data_live + self.page_live
     }
@@ -76,25 +76,25 @@ impl Slab {
     }
 }
 
-/// What a slab was before it was opened.
+/// The state of a slab before it was opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
     before: Slab,
 }
 
 impl Opened {
-    /// It was never written to.
+    /// True if the slab was never written to.
     pub(crate) fn is_fresh(&self) -> bool {
         self.before.epoch == 0
     }
 }
 
-/// Up to where a checkpoint knows what happened to slabs.
+/// How much a checkpoint knows of the slabs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    /// Slabs opened before this epoch.
+    /// It knows of slabs opened before this epoch.
     next_epoch: u64,
-    /// Tombstones carried on up to this one.
+    /// It knows of tombstones carried on up to this count.
     carried: u64,
 }
 
@@ -102,23 +102,24 @@ pub(crate) struct Known {
 pub(crate) struct Allocator {
     slabs: Vec<Slab>,
     free: VecDeque<u32>,
-    /// Free slabs that would be free after a crash too: the last durable checkpoint and the journal say so.
+    /// Number of free slabs that would be free after a crash too, by the last durable checkpoint and the journal.
     sure_free: u32,
     /// What the last durable checkpoint knows.
     known: Known,
-    /// Slabs whose tombstones were carried on so far.
+    /// Number of slabs whose tombstones were carried on.
     carried: u64,
     emptied: BTreeSet<u32>,
     next_epoch: u64,
     data_live: u64,
     page_live: u64,
-    /// Places that are not in the index yet.
+    /// Locations that are not in the index yet.
     pinned: u64,
-    /// Slabs by state; none after a change.
+    /// Slabs by state; None after a change.
     counts: Cell<Option<SlabCounts>>,
-    /// Counts live bytes' deaths, and slabs that can be emptied since: while it stands still, the cleaner can gain no more than it has.
+    /// Counts deaths of live bytes, and slabs that can be emptied since. While it does not change, the cleaner can gain
+    /// no more.
     deaths: u64,
-    /// Openings by epoch, to find the oldest bytes on the device. Holds every slab ever opened.
+    /// Slabs by the epoch of their last opening, to find the oldest bytes on the device. Holds every slab ever opened.
     by_epoch: BTreeMap<u64, u32>,
 }
 
@@ -154,7 +155,7 @@ impl Allocator {
         }
     }
 
-    /// Openings of `incarnation` have higher epochs than all before.
+    /// Openings of `incarnation` get higher epochs than all earlier ones.
     pub(crate) fn begin_incarnation(&mut self, incarnation: Incarnation) {
         self.next_epoch = u64::from(incarnation.0) << 32 | 1;
     }
@@ -184,17 +185,17 @@ impl Allocator {
         self.free.len() as u32
     }
 
-    /// Number of free slabs that would be free after a crash too: what a restart can work with.
+    /// Number of free slabs that would be free after a crash too: those that a restart can use.
     pub(crate) fn sure_free_count(&self) -> u32 {
         self.sure_free
     }
 
-    /// What a checkpoint that takes its slab snapshot now knows.
+    /// What a checkpoint knows that takes its slab snapshot now.
     pub(crate) fn known_now(&self) -> Known {
         Known { next_epoch: self.next_epoch, carried: self.carried }
     }
 
-    /// The checkpoint that knows this is durable: slabs that are free in its eyes are so for sure.
+    /// The checkpoint that knows this is durable. A free slab is sure if the checkpoint knows it as free.
     pub(crate) fn checkpointed(&mut self, known: Known) {
         self.known = known;
         self.sure_free = 0;
@@ -221,12 +222,12 @@ impl Allocator {
         self.page_live
     }
 
-    /// Places held that are not in the index yet: when they are, other bytes may be garbage.
+    /// Locations that are not in the index yet: when they enter it, other bytes may become garbage.
     pub(crate) fn pinned(&self) -> u64 {
         self.pinned
     }
 
-    /// Changes whenever live bytes die, or a slab can be emptied that could not be before.
+    /// Changes whenever live bytes die, or another slab can be emptied.
     pub(crate) fn deaths(&self) -> u64 {
         self.deaths
     }
@@ -252,8 +253,8 @@ impl Allocator {
         self.by_epoch.iter().find(|(_, number)| **number != slab).map_or(u64::MAX, |(epoch, _)| *epoch)
     }
 
-    /// Opens the next free slab, if more than `keep` are free for sure, or `keep` is 0; with `used_first` the next one that
-    /// was used before, if there is one. Returns its number, its new epoch, and what it was.
+    /// Opens the next free slab, if more than `keep` are sure, or if `keep` is 0. With `used_first`, takes the next one
+    /// that was used before, if there is one. Returns its number, its new epoch, and its previous state.
     pub(crate) fn open(&mut self, keep: u32, used_first: bool) -> Option<(u32, u64, Opened)> {
         if keep > 0 && self.sure_free <= keep {
             return None;
@@ -275,7 +276,8 @@ impl Allocator {
         Some((number, epoch, Opened { before }))
     }
 
-    /// The slab's header was not written: it is what it was, and the next one to be opened.
+    /// Undoes an opening whose slab header was not written. The slab gets its previous state back, and is the next to
+    /// be opened.
     pub(crate) fn unopen(&mut self, number: u32, opened: Opened) {
         let before = opened.before;
         self.set_epoch(number, before.epoch);
@@ -291,12 +293,12 @@ impl Allocator {
         self.counts.set(None);
     }
 
-    /// True if a free slab was used before: what is behind it is there, on a thin device too.
+    /// True if a free slab was used before: its space exists, even on a thin-provisioned device.
     pub(crate) fn has_used_free(&self) -> bool {
         self.free.iter().any(|number| self.slabs[*number as usize].epoch != 0)
     }
 
-    /// The slab is not written any more.
+    /// Closes the slab: it is not written any more.
     pub(crate) fn close(&mut self, number: u32) {
         let slab = &mut self.slabs[number as usize];
         if slab.state == SlabState::Open {
@@ -307,7 +309,7 @@ impl Allocator {
         self.note_if_empty(number);
     }
 
-    /// The slab is never opened again. True if it was not bad before.
+    /// Retires the slab: it is never opened again. True if it was not bad before.
     pub(crate) fn retire(&mut self, number: u32) -> bool {
         let Some(slab) = self.slabs.get_mut(number as usize) else { return false };
         let news = slab.state != SlabState::Bad;
@@ -320,13 +322,13 @@ impl Allocator {
         news
     }
 
-    /// A place in the slab is held outside of the index.
+    /// Pins the slab: a location in it is not in the index yet.
     pub(crate) fn pin(&mut self, number: u32) {
         self.slabs[number as usize].pins += 1;
         self.pinned += 1;
     }
 
-    /// It is held no more.
+    /// Removes a pin.
     pub(crate) fn unpin(&mut self, number: u32) {
         let slab = &mut self.slabs[number as usize];
         slab.pins = slab.pins.checked_sub(1).expect("every unpin follows a pin");
@@ -337,7 +339,7 @@ impl Allocator {
         self.note_if_empty(number);
     }
 
-    /// `weight` bytes of file data live at `place` now. Content of a newer opening replaces what was known of an older.
+    /// Adds `weight` live bytes of file data at `place`. A newer opening than the known one replaces what was known.
     pub(crate) fn add_data(&mut self, place: Place, weight: u64) {
         if self.current(place) {
             self.slabs[place.slab as usize].data_live += weight;
@@ -345,7 +347,7 @@ impl Allocator {
         }
     }
 
-    /// `weight` bytes of file data at `place` are garbage once `group` is committed.
+    /// Removes `weight` live bytes of file data at `place`: they are garbage once `group` is committed.
     pub(crate) fn remove_data(&mut self, place: Place, weight: u64, group: Group) {
         if !self.current(place) {
             return;
@@ -358,7 +360,7 @@ impl Allocator {
         self.note_if_empty(place.slab);
     }
 
-    /// An index page of `bytes` lives at `place` now.
+    /// Adds a live index page of `bytes` at `place`.
     pub(crate) fn add_page(&mut self, place: Place, bytes: u64) {
         if self.current(place) {
             self.slabs[place.slab as usize].page_live += bytes;
@@ -366,7 +368,7 @@ impl Allocator {
         }
     }
 
-    /// The index page at `place` is not needed by any anchor any more.
+    /// Removes the index page at `place`, which no anchor needs any more.
     pub(crate) fn remove_page(&mut self, place: Place, bytes: u64) {
         if !self.current(place) {
             return;
@@ -378,13 +380,13 @@ impl Allocator {
         self.note_if_empty(place.slab);
     }
 
-    /// Frees the slabs that may be opened again, now that everything up to `committed` is durable.
+    /// Frees the slabs that may be opened again. Everything up to `committed` is durable.
     pub(crate) fn collect(&mut self, committed: Group) -> u32 {
         let mut freed = 0;
         for number in std::mem::take(&mut self.emptied) {
             let slab = &self.slabs[number as usize];
             if !slab.is_empty() || slab.state != SlabState::Full {
-                continue; // something moved back in; it is noted again when that dies
+                continue; // it has live bytes again; it is noted again when those die
             }
             let early = slab.freed_at > committed && !planted(Bug::SlabReusedEarly);
             if early || self.needs_carrying(number) {
@@ -402,24 +404,24 @@ impl Allocator {
         freed
     }
 
-    /// True if the slab holds tombstones of which older fragments may lie elsewhere on the device.
+    /// True if the slab holds tombstones, and older fragments that they outdate may lie elsewhere on the device.
     pub(crate) fn needs_carrying(&self, number: u32) -> bool {
         let slab = &self.slabs[number as usize];
         slab.tombstones && self.oldest_epoch_besides(number) < slab.epoch
     }
 
-    /// A tombstone, whose descriptor takes `bytes`, was written to the slab.
+    /// Notes that a tombstone, whose descriptor takes `bytes`, was written to the slab.
     pub(crate) fn add_tombstone(&mut self, number: u32, bytes: u32) {
         let slab = &mut self.slabs[number as usize];
         slab.tombstones = true;
         slab.tombstone_bytes = slab.tombstone_bytes.map(|so_far| so_far + bytes);
     }
 
-    /// The tombstones of the slab's opening `epoch` lie elsewhere now, durably.
+    /// The tombstones of the slab's opening `epoch` are now durable in another slab.
     pub(crate) fn tombstones_carried(&mut self, number: u32, epoch: u64) {
         let slab = &mut self.slabs[number as usize];
         if slab.epoch != epoch {
-            return; // opened anew meanwhile: what it holds now was not carried
+            return; // opened anew meanwhile: its present contents were not carried on
         }
         self.carried += 1;
         slab.tombstones = false;
@@ -431,7 +433,7 @@ impl Allocator {
         self.emptied.iter().any(|number| self.slabs[*number as usize].freed_at > committed)
     }
 
-    /// Restores what a checkpoint knew of a slab.
+    /// Restores what a checkpoint knows of a slab.
     pub(crate) fn restore(&mut self, number: u32, restored: Slab) {
         self.set_epoch(number, restored.epoch);
         self.data_live += restored.data_live;
@@ -447,9 +449,9 @@ impl Allocator {
         }
     }
 
-    /// Ends recovery: every slab that holds nothing becomes free. First come those of `order`, the checkpoint's free slabs in
-    /// their order, but for those opened since, whose epochs are `opened_from` or higher: until the next checkpoint a recovery
-    /// looks for openings in that order. Then those whose last opening is the oldest.
+    /// Ends recovery: every slab that holds nothing becomes free. First come those of `order`, the checkpoint's free
+    /// slabs in their order, except those opened since (epoch `opened_from` or higher). Until the next checkpoint, a
+    /// recovery searches for openings in that order. The other free slabs follow, the oldest opening first.
     pub(crate) fn settle(&mut self, order: &[u32], opened_from: u64) {
         self.emptied.clear();
         self.free.clear();
@@ -482,7 +484,7 @@ impl Allocator {
         self.free.extend(empty.into_iter().map(|(.., number)| number));
     }
 
-    /// True if `place` is of the slab's last opening. In recovery, a place of a newer one begins it.
+    /// True if `place` is of the slab's last opening. In recovery, a location of a newer opening begins that opening.
     fn current(&mut self, place: Place) -> bool {
         let Some(slab) = self.slabs.get(place.slab as usize) else { return false };
         if slab.epoch < place.epoch {
@@ -491,7 +493,7 @@ impl Allocator {
         self.slabs[place.slab as usize].epoch == place.epoch
     }
 
-    /// The newest opening.
+    /// Epoch of the newest opening.
     pub(crate) fn newest_epoch(&self) -> u64 {
         self.by_epoch.last_key_value().map_or(0, |(epoch, _)| *epoch)
     }
@@ -509,7 +511,7 @@ impl Allocator {
             slab.state = SlabState::Full;
             self.counts.set(None);
         }
-        slab.tombstones = true; // unless somebody knows better
+        slab.tombstones = true; // assumed until known otherwise
         slab.tombstone_bytes = None;
         self.set_epoch(number, epoch);
     }
@@ -641,7 +643,7 @@ mod tests {
             sure: false,
         };
         (0..).zip([50, 10, 40, 20, 30, 60]).for_each(|(number, epoch)| allocator.restore(number, used(epoch)));
-        // 0 has been opened since, and holds nothing; 5 and 3 became free since.
+        // Since the checkpoint, 0 has been opened and holds nothing, and 5 and 3 became free.
         allocator.settle(&[0, 4, 1, 2], 50);
         assert_eq!(allocator.free_list().collect::<Vec<_>>(), [4, 1, 2, 3, 0, 5]);
     }

@@ -1,7 +1,7 @@
 //! The header of the device and the header of a slab.
 //!
-//! Both fill one sector and end in its sum. A slab's is written once, when the slab is opened; its epoch tells the runs
-//! of this opening from stale ones.
+//! Both fill one sector and end in its checksum. A slab header is written once, when the slab is opened; its epoch
+//! tells the runs of this opening from stale ones.
 
 use forebay_env::AlignedBuf;
 use forebay_proto::{Incarnation, Reader, Uuid, Writer, crc::crc64};
@@ -52,9 +52,9 @@ impl Geometry {
 pub(crate) struct SlabHeader {
     /// Its number.
     pub slab: u32,
-    /// Its opening: unique and rising over all slabs and incarnations of the store.
+    /// The epoch of its opening: unique and rising over all slabs and incarnations of the store.
     pub epoch: u64,
-    /// Who opened it.
+    /// The incarnation that opened it.
     pub incarnation: Incarnation,
 }
 
@@ -123,7 +123,7 @@ impl SlabHeader {
         })
     }
 
-    /// The header in a slab's first sector and its sum, or none: never opened, foreign or damaged.
+    /// The header in a slab's first sector, and its sum. None: never opened, foreign or damaged.
     pub(crate) fn decode(sector: &[u8], target: Uuid) -> Option<(Self, u64)> {
         let body = unsealed(sector)?;
         let mut r = Reader::new(body);

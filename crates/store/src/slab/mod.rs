@@ -5,7 +5,7 @@ pub(crate) mod header;
 pub(crate) mod run;
 pub(crate) mod writer;
 
-/// Where bytes lie: never a bare device address, so that content of an earlier life of the slab is told apart.
+/// Where bytes lie. Never a bare device address: the epoch tells contents of an earlier opening of the slab apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// Number of the slab.

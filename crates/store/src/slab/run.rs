@@ -58,7 +58,7 @@ impl FragmentKind {
             .find(|kind| kind.code() == code)
     }
 
-    /// True for fragments without payload that say what is gone.
+    /// True for fragments without payload that record a removal.
     pub(crate) fn is_tombstone(self) -> bool {
         matches!(self, Self::Truncate | Self::Punch | Self::Destroy)
     }
@@ -83,7 +83,7 @@ pub(crate) struct Descriptor {
     pub generation: u32,
     /// First byte of its payload, from the run's first byte.
     pub payload_at: u32,
-    /// Tombstones: the epoch of the slab it was first written to. Needed while a slab with an older one exists.
+    /// Tombstones: the epoch of the slab it was first written to. It is needed while a slab with an older epoch exists.
     pub origin_epoch: u64,
     /// Sum of each block of the payload.
     pub sums: Vec<u64>,
@@ -153,15 +153,15 @@ pub(crate) struct RunHeader {
     pub total_bytes: u64,
     /// Slab it lies in.
     pub slab: u32,
-    /// That slab's opening.
+    /// The epoch of that slab's opening.
     pub epoch: u64,
     /// Counts the runs of the slab, from 0.
     pub number: u32,
     /// Sum of the previous run's header, or of the slab's.
     pub prev_sum: u64,
-    /// Who wrote it.
+    /// The incarnation that wrote it.
     pub incarnation: Incarnation,
-    /// The target's generation then: lsns of another one are of another journal.
+    /// The target's generation at that time: lsns of another generation are of another journal.
     pub generation: u32,
     /// Journal position known durable when it was written.
     pub durable_lsn: u64,
@@ -178,8 +178,8 @@ pub(crate) fn header_bytes(descriptor_bytes: usize) -> usize {
     (FIXED_BYTES + descriptor_bytes).next_multiple_of(limits::SECTOR as usize)
 }
 
-/// How a run's header names `transno` as committed: its counter, if that and the run are of one incarnation; else nothing. A counter that
-/// does not fit counts as the highest that does.
+/// How a run's header names `transno` as committed: by its counter, if transno and run are of one incarnation; else 0.
+/// A counter that does not fit counts as the highest that does.
 pub(crate) fn committed(transno: Transno, incarnation: Incarnation) -> u32 {
     if transno.incarnation() == incarnation { u32::try_from(transno.counter()).unwrap_or(u32::MAX) } else { 0 }
 }
@@ -216,7 +216,7 @@ impl RunHeader {
         (buf, sum)
     }
 
-    /// Bytes of the header that begins with `sector`, if one of ours seems to begin there.
+    /// Bytes of the header that begins with `sector`, if a run of this target seems to begin there.
     pub(crate) fn peek_header_bytes(sector: &[u8], target: Uuid) -> Option<usize> {
         let mut r = Reader::new(sector);
         let ours = r.array::<8>().ok()? == MAGIC && r.u32().ok()? == VERSION;

@@ -1,4 +1,4 @@
-//! A place for a journal that is to be made anew, as the target has lost its own.
+//! A location for the new journal of a target that has lost its own.
 
 use forebay_env::{Env, EnvErrorKind, OpenDisk};
 
@@ -11,12 +11,12 @@ use crate::{
     mirror::Part,
 };
 
-/// An empty place that the target's directory names now, and what it named before.
+/// An empty location that the target's directory names now, and what it named before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJournal {
     before: Option<Vec<u8>>,
     to: String,
-    /// The target had no slot there.
+    /// True if the target had no slot there.
     slot_is_new: bool,
 }
 
@@ -29,7 +29,8 @@ pub(crate) async fn anew(env: &Env, dir: &str, to: &str) -> StoreResult<NewJourn
         return Err(StoreError::invalid(words));
     }
     if part_path(env, dir, Part::Journal) == to {
-        // A file that is gone is made again where it was, if that is said; in place of a device it would pass for that.
+        // A missing file may be made again where it was, if the caller says so. A file in place of a device would pass
+        // for the device.
         if look(env, to).await? != Found::Missing {
             return Err(StoreError::invalid(format!("{to} is where the journal lies already: leave out --journal")));
         }
@@ -55,7 +56,7 @@ pub(crate) async fn anew(env: &Env, dir: &str, to: &str) -> StoreResult<NewJourn
 }
 
 impl NewJournal {
-    /// Nothing was made in it: the directory names again what it named before.
+    /// Nothing was made at the new location: the directory names again what it named before.
     pub(crate) async fn undo(&self, env: &Env, dir: &str) -> StoreResult<()> {
         let identity = format::read_identity(env, dir)?;
         let path_file = join(dir, JOURNAL_PATH_FILE);
@@ -71,8 +72,8 @@ impl NewJournal {
 }
 
 impl Moving<'_> {
-    /// A slot of this target that holds its journal: that is not lost, only not where the target looks for it. True if it has no slot
-    /// there.
+    /// Refuses a slot that holds this target's journal: it is not lost, the target only looks for it elsewhere. True if
+    /// the target has no slot there.
     async fn refuse_own_journal(&self, to: &str, place: &Found) -> StoreResult<bool> {
         let Identity { uuid, target, .. } = self.identity;
         if *place != Found::Slots || own_slot(self.env, to, uuid).await?.is_none() {

@@ -1,6 +1,7 @@
-//! The directory of slots: what the first two sectors of a shared journal device say (`docs/format.md`).
+//! The directory of slots: the contents of the first two sectors of a shared journal device (`docs/format.md`).
 //!
-//! Invariant: directory `seq` lies in the first sector if odd, in the second if even; so one torn write leaves the one before.
+//! Invariant: directory `seq` lies in the first sector if odd, in the second if even; so a torn write leaves the
+//! previous one.
 //! Invariant: slots lie within the device behind the directory, and no two share a byte or a target.
 
 use forebay_env::{AlignedBuf, DiskPart};
@@ -15,10 +16,10 @@ pub(super) const MAGIC: [u8; 8] = *b"FBYSLOTS";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
 
-/// Whose journals lie where on a device.
+/// Which target's journal lies where on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Directory {
-    /// The device: random, when it is made one with slots.
+    /// Id of the device: random, chosen when it becomes a device with slots.
     pub device: Uuid,
     /// Counts directories of the device, from 1.
     pub seq: u64,
@@ -36,10 +37,10 @@ pub(crate) struct Slot {
     pub part: DiskPart,
 }
 
-/// What a slot is good for.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
-    /// A journal is being made in it by whoever has it locked; if nobody has, it is free.
+    /// The process that has it locked makes a journal in it. If it is not locked, it is free.
     Preparing,
     /// It holds the target's journal.
     InUse,
@@ -78,7 +79,7 @@ impl Directory {
         sector
     }
 
-    /// The newer of the two in the device's first sectors. None: there is no sign of one.
+    /// The newer of the two in the device's first sectors. None: there is no sign of a directory.
     ///
     /// Errors: `Corrupt` if neither is intact, `Unsupported` if a newer program wrote it.
     pub(super) fn newest(sectors: &[u8], path: &str) -> StoreResult<Option<Self>> {
@@ -108,7 +109,7 @@ impl Directory {
         self.slots.iter().find(|slot| slot.target == target)
     }
 
-    /// The first gap that has room for `bytes` on a device of `device_bytes`.
+    /// The first gap of at least `bytes` on a device of `device_bytes`.
     pub(super) fn gap(&self, bytes: u64, device_bytes: u64) -> Option<DiskPart> {
         let mut parts: Vec<_> = self.slots.iter().map(|slot| slot.part).collect();
         parts.sort_by_key(|part| part.offset);
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(newest(&blank, &even.encode()).unwrap(), Some(even.clone()));
         assert_eq!(newest(&odd.encode(), &blank).unwrap(), Some(odd.clone()));
         for cut in (512..4096).step_by(512) {
-            // Written over the one before it, torn.
+            // Written over the previous one, torn.
             let old = Directory { seq: 4, slots: vec![slot(3, 8 << 20, 4096); 1], ..directory() };
             let full =
                 Directory { slots: (1..=40).map(|n| slot(n, u64::from(n) << 20, 4096)).collect(), ..even.clone() };
@@ -251,7 +252,7 @@ mod tests {
             assert!(found == odd || found == full, "{cut}");
         }
         assert_eq!(newest(&blank, &blank).unwrap(), None);
-        // In the other one's place.
+        // In the sector of the other one.
         assert_eq!(newest(&even.encode(), &blank).unwrap_err().kind, StoreErrorKind::Corrupt);
     }
 

@@ -10,14 +10,14 @@ use crate::{StoreError, StoreErrorKind, StoreResult, journal, limits::SLOTS_STAR
 pub(crate) enum Found {
     /// There is no such file or device.
     Missing,
-    /// Zeros, as far as anything marks a device as its own.
+    /// Zeros in the part where users of a device leave their marks.
     Blank {
         /// Bytes of the device.
         bytes: u64,
     },
     /// A directory of slots.
     Slots,
-    /// Something else: words that go on after the path, and what to do about it where it may be written over.
+    /// Something else: words that follow the path in a message, and what to do if it may be overwritten.
     Other(String, &'static str),
 }
 
@@ -47,8 +47,8 @@ pub(crate) async fn look(env: &Env, path: &str) -> StoreResult<Found> {
     Ok(Found::Blank { bytes })
 }
 
-/// Refuses a device or file for something else than a shared journal where it holds anything, unless that is `of_no_worth`, which
-/// `flag` says. Journals of several targets are never that.
+/// For anything but a shared journal: refuses a device or file that holds something, unless it may be overwritten
+/// (`of_no_worth`, set by the option `flag`). Journals of several targets are always refused.
 pub(crate) async fn refuse_taken(env: &Env, path: &str, flag: &str, of_no_worth: bool) -> StoreResult<()> {
     let words = match look(env, path).await? {
         Found::Slots => "holds journals of targets: give another device".to_owned(),

@@ -1,12 +1,12 @@
-//! One device for the journals of several targets: each has a slot, and a directory at the device's beginning says whose is
-//! which (`docs/format.md`, `docs/decisions/0016`).
+//! One device for the journals of several targets. Each has a slot, and a directory at the device's beginning says
+//! which slot is whose (`docs/format.md`, `docs/decisions/0016`).
 //!
-//! A slot is opened as a part of the device, locked as long as it is open; so several servers have the device open at once,
-//! and nobody writes into another's slot. The directory is changed under a lock on its own bytes.
+//! A slot is opened as a part of the device, and stays locked as long as it is open. So several servers may have the
+//! device open at once, and none writes into another's slot. The directory is changed under a lock on its own bytes.
 //!
-//! Invariant: a slot is listed before the first byte is written into it, and whoever takes one never takes a listed one,
-//! unless it was being prepared and nobody has it open any more.
-//! Invariant: no device that holds anything is written to unless the operator said so.
+//! Invariant: a slot is listed before its first byte is written. A new slot never overlaps a listed one, unless that
+//! was being prepared and nobody has it open any more.
+//! Invariant: a device that holds anything is not written to unless the operator said so.
 
 mod anew;
 mod directory;
@@ -34,7 +34,7 @@ pub(crate) use relocate::relocate;
 /// Bytes of the two copies of the directory.
 const DIRECTORY_BYTES: usize = 2 * SECTOR as usize;
 
-/// Whose journal.
+/// The owner of a journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
     pub target: Uuid,
@@ -42,17 +42,17 @@ pub(crate) struct Who {
     pub name: TargetId,
 }
 
-/// A slot that is being prepared, to be settled or given back.
+/// A slot that is being prepared, to be settled or released.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     path: String,
     target: Uuid,
 }
 
-/// How to open the journal of `target` at `path`: a part of the device if it has slots, else all of it.
+/// How to open the journal of `target` at `path`: as a part of the device if that has slots, else as a whole.
 ///
-/// Errors: `Foreign` if the device has slots and none is the target's; those of a damaged directory. A device that cannot be
-/// read is left to whoever opens it.
+/// Errors: `Foreign` if the device has slots and none is the target's; those of a damaged directory. If the device
+/// cannot be read, the caller's own open reports it.
 pub(crate) async fn resolve(env: &Env, path: &str, target: Uuid, options: OpenDisk) -> StoreResult<OpenDisk> {
     let Some(sectors) = first_sectors(env, path).await else { return Ok(options) };
     let Some(directory) = Directory::newest(&sectors, path)? else { return Ok(options) };
@@ -94,21 +94,21 @@ async fn first_sectors(env: &Env, path: &str) -> Option<Vec<u8>> {
     for at in [0, SECTOR] {
         match disk.read(at, SECTOR as usize).await {
             Ok(sector) => sectors.extend_from_slice(&sector),
-            // The other copy tells as much; of a journal for one target its opening finds out.
+            // The other copy tells as much. If this is the journal of a single target, opening it reports the error.
             Err(_) => sectors.resize(sectors.len() + SECTOR as usize, 0),
         }
     }
     Some(sectors)
 }
 
-/// The directory of a device, locked against others who would change it.
+/// The directory of a device, locked against other changes.
 struct Held {
     disk: Disk,
     directory: Directory,
 }
 
 impl Held {
-    /// Waits for whoever else changes it. Errors: `Busy` if that takes long, `Foreign` if there is none.
+    /// Waits while others change it. Errors: `Busy` if that takes long, `Foreign` if there is no directory.
     async fn open(env: &Env, path: &str) -> StoreResult<Self> {
         let disk = lock_directory(env, path).await?;
         let sectors = disk.read(0, DIRECTORY_BYTES).await?;
@@ -119,16 +119,16 @@ impl Held {
         Ok(Self { disk, directory })
     }
 
-    /// Makes a blank device one with slots.
+    /// Makes a blank device a device with slots.
     async fn make(env: &Env, path: &str) -> StoreResult<()> {
         let disk = lock_directory(env, path).await?;
         let sectors = disk.read(0, DIRECTORY_BYTES).await?;
-        // Another one was faster.
+        // Another process was faster.
         if Directory::newest(&sectors, path)?.is_some() {
             return Ok(());
         }
         let device = Uuid::from_random(env.random_u64(), env.random_u64());
-        // Both copies, before anything rests on them.
+        // Both copies, before anything relies on them.
         for seq in [1, 2] {
             let directory = Directory { device, seq, slots: Vec::new() };
             disk.write_durable(directory.device_offset(), vec![directory.encode().freeze()]).await?;
@@ -144,7 +144,7 @@ impl Held {
         Ok(())
     }
 
-    /// Slots in use or being prepared; those whose preparing has ended somehow are free.
+    /// Slots in use or being prepared. A slot in preparation that is not open is free: its preparation has ended.
     async fn without_stale(&self, env: &Env, path: &str) -> StoreResult<Vec<Slot>> {
         let mut slots = Vec::new();
         for slot in &self.directory.slots {
@@ -175,9 +175,9 @@ async fn lock_directory(env: &Env, path: &str) -> StoreResult<Disk> {
     }
 }
 
-/// Takes a slot of `bytes` for `who` and opens it; it is the caller's to prepare, as long as the disk is open.
+/// Takes a slot of `bytes` for `who` and opens it. The caller may prepare it as long as the disk is open.
 ///
-/// Errors: `Full` if none fits, `Busy` if the target has one there, both in words.
+/// Errors: `Full` if none fits, `Busy` if the target has one there; both in words.
 pub(crate) async fn take(env: &Env, path: &str, who: Who, bytes: u64) -> StoreResult<(Disk, Claim)> {
     let mut held = Held::open(env, path).await?;
     let mut slots = held.without_stale(env, path).await?;
@@ -185,7 +185,7 @@ pub(crate) async fn take(env: &Env, path: &str, who: Who, bytes: u64) -> StoreRe
         let words = format!("{path} holds a journal of {} already, at {}", who.name, slot.part.offset);
         return Err(StoreError::new(StoreErrorKind::Busy, words));
     }
-    // What the device says of itself, not the part of it that is locked.
+    // The size of the whole device, not of the part that is locked.
     let device_bytes = device_bytes(env, path).await?;
     let directory = Directory { slots: slots.clone(), ..held.directory.clone() };
     let gap = directory.gap(bytes, device_bytes).filter(|_| slots.len() < SLOTS_MAX);
@@ -215,12 +215,12 @@ fn no_room(path: &str, bytes: u64, device_bytes: u64, slots: &[Slot]) -> StoreEr
 }
 
 impl Claim {
-    /// Of the target's slot on the device at `path`, which it has.
+    /// A claim on the slot that the target has on the device at `path`.
     fn of(path: &str, target: Uuid) -> Self {
         Self { path: path.to_owned(), target }
     }
 
-    /// The journal in it is made: from now on it is the target's.
+    /// The journal in the slot is made: the slot is in use from now on.
     pub(crate) async fn settle(&self, env: &Env) -> StoreResult<()> {
         let mut held = Held::open(env, &self.path).await?;
         let mut slots = held.directory.slots.clone();
@@ -228,22 +228,22 @@ impl Claim {
         held.write(slots).await
     }
 
-    /// Nothing became of it.
+    /// Frees the slot: no journal was made in it.
     pub(crate) async fn release(&self, env: &Env) -> StoreResult<()> {
         release(env, &self.path, self.target).await
     }
 }
 
-/// Strikes the target's slot from the directory.
+/// Removes the target's slot from the directory.
 async fn release(env: &Env, path: &str, target: Uuid) -> StoreResult<()> {
     let mut held = Held::open(env, path).await?;
     let slots = held.directory.slots.iter().filter(|slot| slot.target != target).copied().collect();
     held.write(slots).await
 }
 
-/// Makes room for a journal of `bytes` at `path`, which `found` is what lies there: a slot, or all of a device.
+/// Makes space for a journal of `bytes` at `path`, where `found` lies: a slot, or a whole device or file.
 ///
-/// `share`: a blank device becomes one with slots. Errors: in words, what is in the way and what to do.
+/// `share`: a blank device becomes one with slots. Errors: in words, the obstacle and what to do.
 pub(crate) async fn make(
     env: &Env,
     path: &str,

@@ -1,4 +1,4 @@
-//! What the operator does with a shared journal device: see whose slots it has, free that of a target that is gone.
+//! Operator commands for a shared journal device: list its slots, free the slot of a target that no longer exists.
 
 use forebay_env::{Env, EnvErrorKind, OpenDisk};
 use forebay_proto::{TargetId, Uuid};
@@ -19,13 +19,13 @@ pub struct JournalSlot {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
-    /// A format or a move ended before the journal was made; the next one takes the slot.
+    /// True if a format or a move ended before the journal was made; the next one takes the slot.
     pub unfinished: bool,
 }
 
-/// The slots of the device at `path`, in the order of their places. Errors: `Foreign` if it has none.
+/// The slots of the device at `path`, in the order of their offsets. Errors: `Foreign` if it has none.
 pub(crate) async fn list(env: &Env, path: &str) -> StoreResult<Vec<JournalSlot>> {
-    // That the device is there is told better by opening it.
+    // If the device is missing, this open has the better error.
     drop(env.open_disk(path, OpenDisk { read_only: true, ..OpenDisk::default() }).await?);
     let sectors = first_sectors(env, path).await.unwrap_or_default();
     let directory = Directory::newest(&sectors, path)?.ok_or_else(|| {
@@ -48,7 +48,8 @@ pub(crate) async fn list(env: &Env, path: &str) -> StoreResult<Vec<JournalSlot>>
     Ok(told.collect())
 }
 
-/// Frees the slot of a target that is gone: its journal is lost. Errors: `Invalid` if it has none, `Busy` while it is open.
+/// Frees the slot of a target that no longer exists: its journal is lost. Errors: `Invalid` if it has none, `Busy`
+/// while it is open.
 pub(crate) async fn free(env: &Env, path: &str, target: Uuid) -> StoreResult<()> {
     let directory = Held::open(env, path).await?.directory;
     let Some(slot) = directory.of(target) else {

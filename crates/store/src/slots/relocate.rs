@@ -1,10 +1,16 @@
-//! Moving the journal of a stopped target to another place.
+//! Moving the journal of a stopped target to another location.
 //!
-//! Order, each durable before the next: where it goes (`journal.move`); the slot, if it is one; a copy, anchors last; the slot
-//! is the target's; `journal.path`, which is the switch; the old place is made blank and its slot freed; `journal.move` goes.
+//! Order, each step durable before the next:
+//! 1. `journal.move` records source and destination.
+//! 2. A slot is taken, if the destination has slots.
+//! 3. The journal is copied, anchors last.
+//! 4. The slot becomes the target's.
+//! 5. `journal.path` names the destination: this is the switch.
+//! 6. The source is blanked, and its slot freed.
+//! 7. `journal.move` is removed.
 //!
-//! Invariant: until the switch the old journal is the target's and untouched; after it the new one is, whole.
-//! Invariant: what a crash leaves, the same command finishes.
+//! Invariant: until the switch the old journal is the target's, untouched. After it the new one is, complete.
+//! Invariant: after a crash, the same command finishes the move.
 
 use forebay_env::{Disk, Env, EnvErrorKind, OpenDisk};
 use forebay_proto::Uuid;
@@ -18,17 +24,17 @@ use crate::{
     mirror::Part,
 };
 
-/// Two lines: from where to where the journal is moving.
+/// Two lines: source and destination of a move.
 const MOVE_FILE: &str = "journal.move";
 
-/// Where a journal lay and lies.
+/// Where a journal lay before a move, and where it lies now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedJournal {
     /// Before.
     pub from: String,
     /// Now.
     pub to: String,
-    /// Why the old place could not be made blank, if so.
+    /// Why the old location could not be blanked, if so.
     pub left_behind: Option<String>,
 }
 
@@ -44,7 +50,7 @@ pub(crate) async fn relocate(env: &Env, dir: &str, to: &str) -> StoreResult<Move
     let moving = Moving { env, dir, identity };
     let begun = moving.begun()?;
     match &begun {
-        // The switch was made: what is left is the old place.
+        // The switch was made: only the old location is left to be blanked.
         Some((from, switched)) if *switched == here => {
             let left_behind = moving.leave(from).await?;
             if here == to {
@@ -70,7 +76,7 @@ pub(super) struct Moving<'a> {
 }
 
 impl Moving<'_> {
-    /// From where to where a move was begun and not finished.
+    /// Source and destination of a move that was begun and not finished.
     fn begun(&self) -> StoreResult<Option<(String, String)>> {
         let bytes = match self.env.read_file(&join(self.dir, MOVE_FILE)) {
             Err(error) if error.kind == EnvErrorKind::NotFound => return Ok(None),
@@ -107,7 +113,8 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// What the new place is good for; what the same move left there before may be written over.
+    /// What lies at the new location, if it can be used. What an earlier attempt at this move left there may be
+    /// overwritten.
     pub(super) async fn place(&self, to: &str, again: bool) -> StoreResult<Found> {
         let found = look(self.env, to).await?;
         let bytes = self.identity.journal_bytes;
@@ -125,7 +132,7 @@ impl Moving<'_> {
         }
     }
 
-    /// No anchors yet, or ours, whole or torn.
+    /// True if there are no anchors yet, or only this target's, whole or torn.
     async fn is_half_made(&self, to: &str) -> bool {
         let Some(sectors) = first_sectors(self.env, to).await else { return false };
         journal::owner(&sectors) == Some(self.identity.uuid) || journal::is_begun(&sectors, self.identity.uuid)
@@ -134,12 +141,12 @@ impl Moving<'_> {
     pub(super) async fn make(&self, to: &str, place: &Found) -> StoreResult<(Disk, Option<Claim>)> {
         let Identity { uuid, cluster, target, journal_bytes, .. } = self.identity;
         let who = Who { target: uuid, cluster, name: target };
-        // A device with room for more is shared, as the journal keeps its size.
+        // A device with space for more is shared, as the journal keeps its size.
         let share = matches!(place, Found::Blank { bytes } if *bytes >= SLOTS_START + journal_bytes);
         if *place == Found::Slots
             && let Some(own) = own_slot(self.env, to, uuid).await?
         {
-            // Left by the same move, or by one that was given up.
+            // Left by the same move, or by an abandoned one.
             if own != journal_bytes {
                 release(self.env, to, uuid).await?;
             } else {
@@ -150,7 +157,7 @@ impl Moving<'_> {
         make(self.env, to, place, who, journal_bytes, share).await
     }
 
-    /// The slots of one device are no two places.
+    /// Refuses a move between slots of one device.
     async fn refuse_same_device(&self, from: &str, to: &str) -> StoreResult<()> {
         let (Some(one), Some(two)) = (device_of(self.env, from).await?, device_of(self.env, to).await?) else {
             return Ok(());
@@ -161,7 +168,7 @@ impl Moving<'_> {
         }
     }
 
-    /// Frees what a move that is not gone on with has left.
+    /// Frees what an abandoned move has left.
     async fn give_up(&self, to: &str) -> StoreResult<()> {
         if own_slot(self.env, to, self.identity.uuid).await.is_ok_and(|own| own.is_some()) {
             release(self.env, to, self.identity.uuid).await?;
@@ -169,7 +176,7 @@ impl Moving<'_> {
         Ok(self.env.remove_file(&join(self.dir, MOVE_FILE))?)
     }
 
-    /// Makes the old place blank, so that it never passes for the journal again. Returns why it could not be.
+    /// Blanks the old location, so that it never passes for the journal again. Returns why it could not be blanked.
     async fn leave(&self, from: &str) -> StoreResult<Option<String>> {
         let left = self.blank(from).await.err().map(|error| format!("{from}: {}", error.message));
         self.env.remove_file(&join(self.dir, MOVE_FILE))?;
@@ -188,7 +195,7 @@ impl Moving<'_> {
             opened => opened?,
         };
         let sectors = disk.read(0, DIRECTORY_BYTES).await?;
-        // Whoever has taken the place meanwhile keeps it.
+        // If another target has taken the location meanwhile, it keeps it.
         if journal::owner(&sectors) == Some(uuid) {
             journal::blank(&disk).await?;
         }
@@ -196,7 +203,7 @@ impl Moving<'_> {
         if options.part.is_some() {
             return release(self.env, from, uuid).await;
         }
-        // In the target's own directory it is nobody else's.
+        // A file in the target's own directory belongs to no other target.
         if from == join(self.dir, JOURNAL_FILE) {
             self.env.remove_file(from)?;
         }
@@ -204,7 +211,7 @@ impl Moving<'_> {
     }
 }
 
-/// The device with slots at `path`, if it is one.
+/// Id of the device at `path`, if it has slots.
 async fn device_of(env: &Env, path: &str) -> StoreResult<Option<Uuid>> {
     let Some(sectors) = first_sectors(env, path).await else { return Ok(None) };
     Ok(Directory::newest(&sectors, path)?.map(|directory| directory.device))
@@ -217,7 +224,7 @@ pub(super) async fn own_slot(env: &Env, path: &str, target: Uuid) -> StoreResult
     Ok(directory.and_then(|directory| directory.of(target).map(|slot| slot.part.bytes)))
 }
 
-/// The ring first, then the anchors, which make it a journal.
+/// Copies the ring first, then the anchors, which make it a journal.
 async fn copy(from: &Disk, to: &Disk, bytes: u64) -> StoreResult<()> {
     journal::blank(to).await?;
     let ring = journal::ANCHORS_BYTES;

@@ -1,6 +1,6 @@
 //! Splitting pages that grew too large, merging those that became small, dropping empty ones.
 //!
-//! Every step first lets the running checkpoint take what it needs of the pages about to change.
+//! Before each step changes a page, the running checkpoint takes what it needs of it.
 
 use super::codec;
 use super::frames::{Body, flag};
@@ -27,7 +27,7 @@ impl Table {
         }
     }
 
-    /// Splits the inner page at `root_position`, too large since a child was put at `changed`.
+    /// Splits the inner page at `root_position`, which became too large when a child was inserted at `changed`.
     fn split_inner(&mut self, root_position: usize, changed: usize) {
         let left = self.frames.inner_mut(self.root.child(root_position));
         let (separator, right) = left.split_off(left.split_point(changed));
@@ -134,7 +134,7 @@ impl Table {
         self.retire(from);
     }
 
-    /// Lets go of a page no longer listed. A running checkpoint may still list it: then its number and place stay.
+    /// Drops a page that is no longer listed. If a running checkpoint still lists it, its number and location stay.
     fn retire(&mut self, id: PageId) {
         let flags = self.frames.flags(id);
         self.frames.set_flags(id, flags & !flag::CHANGED);

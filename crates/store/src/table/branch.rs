@@ -44,12 +44,12 @@ impl Branch {
         &self.rest
     }
 
-    /// Puts a child behind the one at `position`, for keys from `separator` on.
+    /// Inserts a child behind the one at `position`, for keys from `separator` on.
     pub(super) fn insert_after(&mut self, position: usize, separator: &[u8], child: PageId) {
         self.rest.insert(position, separator, &child.0.to_le_bytes());
     }
 
-    /// Takes a child out; its neighbour below, or above if there is none, takes its keys.
+    /// Removes a child. Its neighbour below takes its keys, or the one above if there is none below.
     pub(super) fn remove(&mut self, position: usize) {
         assert!(self.len() > 1, "the last child of a page goes with the page");
         if position == 0 {
@@ -58,13 +58,13 @@ impl Branch {
         self.rest.remove(position.saturating_sub(1));
     }
 
-    /// Where to cut after a child was put at `position`: nearly all stays when children come in order.
+    /// Where to split after a child was inserted at `position`: nearly everything stays when children come in order.
     pub(super) fn split_point(&self, position: usize) -> usize {
         let at_end = position + 1 == self.len();
         if at_end { self.len() - INNER_LEAVES_MAX / 20 } else { self.len() / 2 }
     }
 
-    /// Cuts the children from position `at` (not 0) on off, and says from which key on they are.
+    /// Splits off the children from position `at` (not 0) on. Returns the key at which they begin.
     pub(super) fn split_off(&mut self, at: usize) -> (super::Key, Self) {
         let separator = self.rest.key(at - 1);
         let first = self.child(at);

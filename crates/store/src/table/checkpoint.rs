@@ -1,8 +1,8 @@
 //! Exact snapshots of the table, taken while it changes.
 //!
 //! [`Table::begin_checkpoint`] only notes which pages belong to the snapshot. Their bytes are handed out page by page:
-//! leaves, then inner pages (which name where the leaves were written), then the root. A page about to change before its
-//! turn is copied first: a leaf as its bytes, an inner page as its list of children.
+//! leaves, then inner pages (which name where the leaves were written), then the root. A page that is about to change
+//! before its turn is copied first: a leaf as its bytes, an inner page as its list of children.
 //!
 //! Invariant: while a checkpoint runs, a page it lists keeps its number and its location, even when the table drops it.
 //! Invariant: a superseded location stays live until a checkpoint that does not name it is durable.
@@ -17,7 +17,7 @@ use super::frames::{Body, flag};
 use super::page::{PageId, PageLocation};
 use super::tree::Table;
 
-/// A checkpoint that runs.
+/// A running checkpoint.
 pub(super) struct Checkpoint {
     root: Branch,
     leaves: Queue,
@@ -94,7 +94,7 @@ impl Table {
     }
 
     /// The next page to write. `None`: first write what was handed out ([`Table::page_written`]); when nothing is
-    /// outstanding, the checkpoint is whole. The last page is [`PageId::ROOT`].
+    /// outstanding, the checkpoint is complete. The last page is [`PageId::ROOT`].
     pub fn next_page(&mut self) -> Option<(PageId, Bytes)> {
         let mut checkpoint = self.checkpoint.take()?;
         let next = self.next_page_of(&mut checkpoint);
@@ -150,7 +150,7 @@ impl Table {
         bytes
     }
 
-    /// A page of the checkpoint has been written there, and can be read from there.
+    /// A page of the checkpoint has been written to `location`, and can be read there.
     pub fn page_written(&mut self, id: PageId, location: PageLocation) {
         let checkpoint = self.checkpoint.as_mut().expect("a page is written for a checkpoint that runs");
         let flags = self.frames.flags(id);
@@ -160,7 +160,7 @@ impl Table {
         self.superseded.extend(self.frames.set_location(id, location));
     }
 
-    /// The checkpoint is durable: its root is the one recovery starts from. Returns the locations now free.
+    /// The checkpoint is durable: recovery starts from its root. Returns the locations that are free now.
     pub fn finish_checkpoint(&mut self) -> Vec<PageLocation> {
         let checkpoint = self.checkpoint.take().expect("a checkpoint runs");
         assert!(checkpoint.root_handed_out && checkpoint.in_flight == 0, "the checkpoint's root is written");
@@ -168,9 +168,9 @@ impl Table {
         self.superseded.take()
     }
 
-    /// Gives the checkpoint up. Pages not written go into the next one; those written stay where they are.
+    /// Abandons the checkpoint. Pages not written go into the next one; those written stay where they are.
     ///
-    /// Places of pages handed out but not reported written are the caller's to free.
+    /// Locations of pages that were handed out, but not reported as written, are the caller's to free.
     pub fn abandon_checkpoint(&mut self) {
         let Some(checkpoint) = self.checkpoint.take() else {
             return;
@@ -197,7 +197,7 @@ impl Table {
         }
     }
 
-    /// To be called before the rows of a leaf change.
+    /// Must be called before the rows of a leaf change.
     pub(super) fn before_leaf_change(&mut self, id: PageId) {
         if self.frames.flags(id) & flag::PENDING != 0
             && let Some(bytes) = self.take_leaf_bytes(id)
@@ -209,7 +209,7 @@ impl Table {
         self.mark_changed(id);
     }
 
-    /// To be called before the children of an inner page change.
+    /// Must be called before the children of an inner page change.
     pub(super) fn before_inner_change(&mut self, id: PageId) {
         let flags = self.frames.flags(id);
         if flags & flag::PENDING != 0 {

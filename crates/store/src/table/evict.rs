@@ -1,4 +1,4 @@
-//! Letting go of leaves that can be read again: a clock over all pages.
+//! Evicting leaves that can be read again: a clock over all pages.
 
 use super::frames::Body;
 use super::page::PageId;

@@ -1,4 +1,4 @@
-//! Pages by number: what is in memory of each, where its bytes are, and what is to happen to it.
+//! Pages by number: what of each is in memory, where its bytes are, and what work is pending.
 //!
 //! Invariant: `leaf_bytes` and `dirty_bytes` are the memory of resident leaves, and of those with any flag set.
 //! Invariant: a leaf leaves memory only without flags, and then has a location.
@@ -12,11 +12,11 @@ use super::rows::Rows;
 
 /// Flags of a page.
 pub(super) mod flag {
-    /// Differs from its bytes on the device; in the next checkpoint.
+    /// Differs from its bytes on the device; part of the next checkpoint.
     pub const CHANGED: u8 = 1;
-    /// In the running checkpoint, its bytes not yet taken.
+    /// Part of the running checkpoint; its bytes are not yet taken.
     pub const PENDING: u8 = 2;
-    /// In the running checkpoint, its bytes taken but not yet written.
+    /// Part of the running checkpoint; its bytes are taken but not yet written.
     pub const FLYING: u8 = 4;
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Body {
     Free,
     /// The root, kept in the table itself.
     Root,
-    /// A page no longer of the table, but of the checkpoint that runs.
+    /// A page that the table has dropped, but that the running checkpoint still lists.
     Retired,
     /// A leaf not in memory.
     LeafOut,
@@ -122,13 +122,13 @@ impl Frames {
         free
     }
 
-    /// Finds the numbers no page has, once all pages of a loaded table are claimed.
+    /// Collects the unused numbers, once all pages of a loaded table are claimed.
     pub(super) fn collect_free(&mut self) {
         let free = |id: &PageId| matches!(self.frames[id.index()].body, Body::Free);
         self.free = (1..self.frames.len() as u32).rev().map(PageId).filter(free).collect();
     }
 
-    /// Gives a number back.
+    /// Frees a number.
     pub(super) fn release(&mut self, id: PageId) {
         self.take_body(id);
         self.frames[id.index()] = Frame::default();

@@ -2,7 +2,7 @@
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64;
-/// Longest value, in bytes: all extended attributes of an inode, and room for what lies beside them.
+/// Longest value, in bytes: all extended attributes of an inode, and space for what lies beside them.
 pub const VALUE_BYTES_MAX: usize = 192 << 10;
 /// A leaf page of more bytes than this is split, unless it holds one row only.
 pub const LEAF_BYTES: usize = 16 << 10;

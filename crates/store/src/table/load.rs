@@ -27,8 +27,8 @@ impl Table {
         self.root.children().filter_map(|id| self.frames.inner(id).err()).collect()
     }
 
-    /// Brings a page into memory. Returns false, and does nothing, when it is there already or has moved: what was read
-    /// is then of no use, and the operation that missed it is to be tried again.
+    /// Brings a page into memory. Returns false, and does nothing, if it is there already or has moved. The bytes are
+    /// then useless, and the operation that missed the page must be tried again.
     pub fn install(&mut self, id: PageId, location: &PageLocation, bytes: &[u8]) -> Result<bool, CorruptPage> {
         let Some(frame) = self.frames.get(id).filter(|frame| frame.location == Some(*location)) else {
             return Ok(false);

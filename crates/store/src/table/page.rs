@@ -1,8 +1,8 @@
-//! Names and places of the table's pages, and what can be wrong with them.
+//! Names and locations of the table's pages, and what can be wrong with them.
 
 use std::fmt;
 
-/// The number of a page: stable while the page lives, then used again. Names the fragment that carries its bytes.
+/// The number of a page: stable while the page lives, then reused. Names the fragment that carries its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
 

@@ -1,10 +1,10 @@
-//! A set of places on the device that knows its bytes.
+//! A set of device locations, with their total bytes.
 
 use std::collections::BTreeSet;
 
 use super::page::PageLocation;
 
-/// Places that hold pages nobody will ask for again.
+/// Locations of pages that nobody will read again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     set: BTreeSet<PageLocation>,
@@ -18,12 +18,12 @@ impl Places {
         }
     }
 
-    /// Adds the page's place, if it has one.
+    /// Adds the page's location, if it has one.
     pub(super) fn extend(&mut self, place: Option<PageLocation>) {
         place.into_iter().for_each(|place| self.insert(place));
     }
 
-    /// Takes all of `other` over.
+    /// Moves all of `other` into this set.
     pub(super) fn append(&mut self, other: &mut Self) {
         std::mem::take(other).set.into_iter().for_each(|place| self.insert(place));
     }
@@ -32,7 +32,7 @@ impl Places {
         self.set.contains(place)
     }
 
-    /// Empties the set.
+    /// NeverWritten the set.
     pub(super) fn take(&mut self) -> Vec<PageLocation> {
         std::mem::take(self).set.into_iter().collect()
     }

@@ -16,7 +16,7 @@ pub struct Row<'a> {
 /// Rows of a range, ascending. A page that is not in memory ends it with an error that names the page.
 pub struct Range<'a> {
     table: &'a Table,
-    /// Where the next row is looked for: the leaf, or none when the range is over, and the row's index in it.
+    /// Position of the next row: its leaf and its index there. None when the range is over.
     next: Option<(Path, usize)>,
     to: Option<Key>,
     failed: Option<MissingPage>,

@@ -1,23 +1,23 @@
-//! Emptying slabs: which places hold live pages, and moving these by way of the next checkpoint.
+//! Emptying slabs: which locations hold live pages, and moving these with the next checkpoint.
 
 use super::frames::{Body, flag};
 use super::page::{MissingPage, PageId, PageLocation};
 use super::tree::Table;
 
 impl Table {
-    /// Bytes of pages on the device that no checkpoint to come will name.
+    /// Bytes of pages on the device that no later checkpoint will name.
     pub fn superseded_bytes(&self) -> u64 {
         self.superseded.bytes() + self.leaving.bytes()
     }
 
-    /// Whether the bytes there are of the table, of its last durable checkpoint, or of the one that runs.
+    /// True if the location holds a page of the table, of its last durable checkpoint, or of the running one.
     pub fn is_live(&self, id: PageId, location: &PageLocation) -> bool {
         self.frames.get(id).is_some_and(|frame| frame.location == Some(*location))
             || self.superseded.contains(location)
             || self.leaving.contains(location)
     }
 
-    /// Sees to it that the next checkpoint to begin no longer names this place. Returns whether it is live now; it
+    /// Ensures that the next checkpoint to begin no longer names this location. Returns whether it is live now. It
     /// becomes free, at the latest, when that checkpoint is finished.
     ///
     /// A leaf has to be in memory for that.

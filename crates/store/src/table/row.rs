@@ -2,7 +2,7 @@
 //!
 //! A row is `suffix bytes u8, value bytes varint, suffix, value`, in a page and in memory alike.
 
-/// A row's place in the heap (low half) and the head of its suffix (high half), so that slots compare by head.
+/// A row's offset in the heap (low half) and the head of its suffix (high half), so that slots compare by head.
 #[derive(Clone, Copy)]
 pub(super) struct Slot(u64);
 
@@ -11,7 +11,7 @@ impl Slot {
         Self((head(suffix) as u64) << 32 | offset as u64)
     }
 
-    /// The slot of the same row at another place.
+    /// The slot of the same row at another offset.
     pub(super) fn moved_to(self, offset: usize) -> Self {
         Self((self.head() as u64) << 32 | offset as u64)
     }
@@ -47,7 +47,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The row that starts at `start`; `None` when it does not lie within `bytes` or its length is not in shortest form.
+    /// The row that starts at `start`; `None` if it does not lie within `bytes` or its length is not in shortest form.
     pub(super) fn parse(bytes: &[u8], start: usize) -> Option<Self> {
         let suffix_bytes = *bytes.get(start)? as usize;
         let first = *bytes.get(start + 1)? as usize;

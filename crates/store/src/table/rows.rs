@@ -1,8 +1,8 @@
 //! Rows of one page, sorted, in one flat piece of memory.
 //!
 //! The heap holds the prefix all keys share, then rows in the order they came, exactly as they stand in a page:
-//! `suffix bytes u8, value bytes varint, suffix, value`. A slot per row, sorted by key, holds the row's place and, above
-//! it, the first four bytes of its suffix (its *head*): a search mostly reads slots, not rows.
+//! `suffix bytes u8, value bytes varint, suffix, value`. A slot per row, sorted by key, holds the row's offset and,
+//! above it, the first four bytes of its suffix (its *head*). A search mostly reads slots, not rows.
 //!
 //! Invariant: every key is the prefix followed by the row's suffix; slots ascend strictly by key.
 //! Invariant: `garbage` counts the heap's bytes that belong to no row; the rest is the page's body.
@@ -13,7 +13,7 @@ use super::key::{Key, common_bytes};
 use super::limits::{ASCENDING_PUTS, HEAP_STEP_BYTES, LEAF_BYTES, LEAF_FILL_PERCENT, VALUE_BYTES_MAX};
 use super::row::{Slot, Span, push_lengths, row_bytes};
 
-/// What the allocator keeps beside each of the two allocations, about.
+/// Approximate bytes that the allocator adds to each of the two allocations.
 const ALLOCATION_BYTES: usize = 16;
 
 /// Sorted rows. See the module.
@@ -109,7 +109,7 @@ impl Rows {
         self.note_insert(index);
     }
 
-    /// Gives row `index` another value, in its place where that fits.
+    /// Gives row `index` another value, in place if it has the same length.
     pub(super) fn replace(&mut self, index: usize, value: &[u8]) {
         let span = self.span(index);
         if value.len() == span.end - span.value {
@@ -155,7 +155,7 @@ impl Rows {
         self.middle()
     }
 
-    /// The cut that leaves the two parts closest in bytes.
+    /// The cut that leaves two parts as equal in bytes as possible.
     fn middle(&self) -> usize {
         let total = self.body_bytes();
         let mut left = 0;
@@ -167,7 +167,7 @@ impl Rows {
         cuts.min_by_key(|(_, size)| *size).map_or(1, |(index, _)| index + 1)
     }
 
-    /// Cuts the rows from `at` on off into their own.
+    /// Splits off the rows from `at` on.
     pub(super) fn split_off(&mut self, at: usize) -> Self {
         let right = self.copy(at..self.len());
         *self = self.copy(0..at);
@@ -242,7 +242,7 @@ impl Rows {
         }
     }
 
-    /// Room for another row: by dropping garbage when there is enough of it, else by growing.
+    /// Makes space for another row: by dropping garbage if there is enough of it, else by growing.
     fn make_room(&mut self, bytes: usize) {
         if self.heap.capacity() - self.heap.len() >= bytes {
             return;
@@ -253,7 +253,7 @@ impl Rows {
         reserve_in_steps(&mut self.heap, bytes);
     }
 
-    /// Moves the rows together under a prefix of `prefix_bytes`, not longer than now; keeps indices.
+    /// Compacts the rows under a prefix of `prefix_bytes`, at most as long as now; keeps indices.
     fn rewrite(&mut self, prefix_bytes: usize) {
         let mut compact = Self::with_prefix(&self.prefix()[..prefix_bytes]);
         compact.append(self, 0..self.len());

@@ -3,7 +3,7 @@
 use super::row::head;
 use super::rows::Rows;
 
-/// How far from where it looks first a search looks next, in slots: a cache line of them.
+/// The first step of a search from where it begins, in slots: a cache line of them.
 const FIRST_STEP: usize = 8;
 
 impl Rows {
@@ -31,8 +31,9 @@ impl Rows {
 
     /// The first slot whose head is not below `head`.
     ///
-    /// Heads are mostly spread evenly (hashes, counters, offsets): it looks first where the head would then be, and on in
-    /// doubling steps. Memory far from the caches costs more than arithmetic: two lines of a leaf's slots, not four.
+    /// Heads are mostly spread evenly (hashes, counters, offsets). So the search begins where the head would then be,
+    /// and continues in doubling steps. Memory far from the caches costs more than arithmetic: this reads two lines of
+    /// a leaf's slots, not four.
     fn first_at_or_above(&self, head: u32) -> usize {
         let slots = &self.slots[..];
         let (Some(first), Some(last)) = (slots.first(), slots.last()) else { return 0 };

@@ -125,7 +125,7 @@ impl Table {
         Ok(path)
     }
 
-    /// Notes that a page differs from its bytes on the device, and with a leaf that its inner page will.
+    /// Notes that a page differs from its bytes on the device. If it is a leaf, its inner page will differ, too.
     pub(super) fn mark_changed(&mut self, id: PageId) {
         let frame = self.frames.frame(id);
         if frame.flags & flag::CHANGED != 0 {

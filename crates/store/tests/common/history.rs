@@ -1,6 +1,7 @@
 //! Random histories of a store so small that its journal wraps, checkpoints run and slabs are compacted and reused.
 //!
-//! A history is recorded write by write, with what the model says after each operation. Tests crash it where they like.
+//! A history is recorded write by write, with what the model says after each operation. Each test crashes it where it
+//! likes.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
@@ -13,7 +14,7 @@ use forebay_store::{FormatOptions, OpenOptions, Placed, Store, StoreStats};
 
 use super::*;
 
-/// Of a history.
+/// Operations of a history.
 pub const OPERATIONS: u64 = 220;
 const OBJECTS: u64 = 10;
 const OBJECT_BYTES: u64 = 48 << 10;
@@ -28,14 +29,14 @@ pub enum Op {
     Delete { row: u64 },
 }
 
-/// What every operation left, for each prefix of a history.
+/// The state after a prefix of a history.
 #[derive(Clone)]
 pub struct State {
     pub objects: Vec<Rc<Vec<u8>>>,
     pub rows: Rc<BTreeMap<u64, Vec<u8>>>,
 }
 
-/// What happened, and what a crash at each point may leave.
+/// A recorded history, and what a crash at each point may leave.
 pub struct History {
     pub seed: u64,
     /// `states[k]`: after the first k operations.
@@ -162,7 +163,7 @@ async fn apply(store: &Store, op: &Op, placed: Option<Placed>, sequence: u64) {
     txn.apply().unwrap();
 }
 
-/// Operations in batches that are placed together and applied in order.
+/// Runs operations in batches, each placed together and applied in order.
 pub async fn operate(sim: &Sim, env: &Env, store: &Store, states: &mut Vec<State>, until: u64, note: &dyn Fn()) {
     while (states.len() as u64) <= until {
         let first = states.len() as u64;
@@ -191,7 +192,7 @@ pub fn record(seed: u64) -> History {
     record_on(seed, &format_options(), &DISKS)
 }
 
-/// The same of a store made so, on these disks.
+/// The same, for a store of this format on these disks.
 pub fn record_on(seed: u64, format: &FormatOptions, disks: &'static [&'static str]) -> History {
     let sim = Sim::new(seed);
     let node = sim.add_node("oss0");
@@ -218,7 +219,7 @@ pub fn record_on(seed: u64, format: &FormatOptions, disks: &'static [&'static st
         });
         operate(&sim, &env, &store, &mut states, OPERATIONS, &note).await;
         if sim.chance(0.3) {
-            env.sleep(Duration::from_millis(150)).await; // an attest
+            env.sleep(Duration::from_millis(150)).await; // long enough for an attest
         }
         let stats = store.stats();
         store.close().await.unwrap();

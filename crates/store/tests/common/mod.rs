@@ -24,7 +24,7 @@ pub const MIRROR: &str = "mirror";
 /// Disks of a mirrored store: by copy, data and journal.
 pub const MIRRORED_DISKS: [&str; 4] = ["target/data", "target/journal", "mirror/data", "mirror/journal"];
 
-/// The same, with a copy in [`MIRROR`].
+/// The same options, with a copy in [`MIRROR`].
 pub fn mirrored(options: FormatOptions) -> FormatOptions {
     let mirror = Some(MirrorPlace { dir: MIRROR.into(), ..MirrorPlace::default() });
     FormatOptions { mirror, ..options }
@@ -58,7 +58,7 @@ pub fn fid(number: u64) -> Fid {
     Fid { high: 0, low: 0x100 + number }
 }
 
-/// Bytes that tell who wrote them, and where: object, sequence and offset in every eight bytes.
+/// Bytes that show which write they come from and where they belong: object, sequence and offset in every eight bytes.
 pub fn stamped(fid: Fid, offset: u64, length: usize, sequence: u64) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(length);
     for (at, byte) in (offset..).zip(buf.iter_mut()) {

@@ -1,8 +1,9 @@
-//! Which tears are tried at the points of a history, and which have been.
+//! Which tears are tried at the points of a history, and which have been tried.
 //!
-//! At every point where something is pending: all of it lost, a random part of it kept, and the last write torn after a
-//! number of sectors that goes round, so that every kind of write is torn after each. Every number is tried at swept
-//! points, and of each history's first write of a kind and short size: however rare a size is, it is torn everywhere.
+//! At every point with pending writes: all of them lost, a random part of them kept, and the last write torn after some
+//! number of sectors. That number cycles, so that every kind of write is torn after each. Every number is tried at
+//! swept points, and for each history's first write of a kind and short size. So a write of a rare size is torn
+//! everywhere, too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,19 +15,19 @@ use std::{
 
 use forebay_env::sim::{CrashRecorder, LastWrite, TearChoice};
 
-/// Histories that are tried unless the environment says otherwise; what these cover is asserted.
+/// Number of histories, unless the environment says otherwise; the coverage of this many is asserted.
 pub const HISTORIES: u64 = 250;
-/// Of writes up to so many sectors every number of sectors kept is tried.
+/// For writes of up to this many sectors, every number of sectors kept is tried.
 const SHORT: usize = 16;
 
-/// What a write is, by its first bytes (docs/format.md).
+/// Kind of a write, by its first bytes (docs/format.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Anchor,
     Record,
     /// The second half of a batch of records where the ring wraps, if it begins within a record.
     RestOfRecord,
-    /// And the slab's first run behind it.
+    /// With the slab's first run behind it.
     SlabHeader,
     Data,
     Tombstones,
@@ -58,11 +59,11 @@ impl Kind {
     }
 }
 
-/// Where a history's tears have got to.
+/// Progress of the tears of one history.
 #[derive(Default)]
 pub struct Round {
     turns: BTreeMap<Kind, usize>,
-    /// Kinds and sizes in sectors that have been the last write.
+    /// Kinds, with sizes in sectors, that have been the last write.
     met: BTreeSet<(Kind, usize)>,
 }
 
@@ -94,7 +95,7 @@ impl Tally {
             } else {
                 let turn = round.turns.entry(kind).or_insert(seed as usize * 5);
                 *turn += 1;
-                // Of long writes, turn and turn about the first sectors and any.
+                // Long writes alternate between one of the first sectors and any sector.
                 let choices = if turn.is_multiple_of(2) { last.sectors } else { last.sectors.min(SHORT) };
                 let kept = (*turn / 2 * 7) % (choices + 1);
                 kept..=kept
@@ -167,7 +168,7 @@ pub fn seeds() -> Vec<u64> {
     }
 }
 
-/// Tries each seed, on all processors. A history is one processor's, and does not depend on the others.
+/// Tries each seed, on all processors. A history runs on one processor, and does not depend on the others.
 #[allow(clippy::disallowed_methods)] // plain threads, each with simulators of its own
 pub fn in_threads(seeds: &[u64], each: impl Fn(u64, &mut Tally) + Sync) -> Tally {
     let total = Mutex::new(Tally::default());

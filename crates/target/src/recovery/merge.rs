@@ -1,23 +1,23 @@
-//! Which replay is next: the smallest transno over all sessions, once no session can bring a smaller one.
+//! Which replay is next: the smallest transno over all sessions, once no session can send a smaller one.
 
 use forebay_env::{Bug, planted};
 use forebay_proto::Transno;
 
-/// One session's part.
+/// State of one session's replays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<Id> {
-    /// Whose.
+    /// The session.
     pub id: Id,
-    /// Its smallest replay here; the ones to come are larger.
+    /// Its smallest replay that has arrived; those still to come are larger.
     pub first: Option<Transno>,
-    /// No more come.
+    /// No more replays come.
     pub done: bool,
 }
 
-/// What to do.
+/// What recovery does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<Id> {
-    /// Some session might still bring a smaller one.
+    /// A session might still send a smaller transno.
     Wait,
     /// Execute this one.
     Run(Id, Transno),

@@ -1,8 +1,9 @@
-//! After a restart: the clients of before come back, replay in transno order over all of them, reclaim; then we serve.
+//! Recovery after a restart: known clients reconnect, replay in transno order over all sessions, and reclaim. Then the
+//! target serves.
 //!
-//! Invariant: a replay runs only when no known session can bring one with a smaller transno.
-//! Invariant: who is missing when the window ends is evicted, and that eviction lies before every later replay in the
-//! journal; so a session that survives a second crash has missed nothing.
+//! Invariant: a replay runs only when no known session can send one with a smaller transno.
+//! Invariant: a client that is missing when the window ends is evicted. The eviction precedes every later replay in the
+//! journal, so a session that survives a second crash has missed none.
 //! Not here: what clients do (crate `rpc`, session/recover.rs).
 
 pub mod merge;
@@ -30,7 +31,7 @@ use crate::{
     session::{Reply, Session},
 };
 
-/// What the clients of before are doing.
+/// State of the recovery.
 #[derive(Default)]
 pub struct Recovery {
     phase: Phase,
@@ -41,7 +42,7 @@ pub struct Recovery {
     reclaiming: usize,
     alone: bool,
     progress: Time,
-    /// Ended during recovery: the service hears of them afterwards.
+    /// Sessions evicted during recovery: the service is notified afterwards.
     evicted: Vec<Rc<Session>>,
     /// Replays executed.
     pub replayed: u64,
@@ -57,7 +58,7 @@ enum Phase {
     Over,
 }
 
-/// A session of before.
+/// A session that was known before the restart.
 #[derive(Default)]
 struct Member {
     /// It has connected in this incarnation.
@@ -67,7 +68,8 @@ struct Member {
     queue: BTreeMap<Transno, (Op, Request)>,
     /// Replays in execution.
     running: BTreeSet<Transno>,
-    /// What it has got on by: the highest replay that came, and what it said it was through with. Who says it again does not.
+    /// Its progress: the highest replay that arrived, and the phase that it said it was ready for. Saying it again is
+    /// no progress.
     highest: Transno,
     said: Phase,
     /// The control request that is answered when the phase ends.
@@ -75,7 +77,8 @@ struct Member {
 }
 
 impl Member {
-    /// The others wait for it: it is not here, or has not said what comes next. Not one whose replays wait for another's.
+    /// True if the others wait for this session: it is absent, or has not sent what comes next. A session whose replays
+    /// wait for another session's does not hold up recovery.
     fn holds_up(&self, phase: Phase) -> bool {
         match phase {
             Phase::Replaying => !self.replay_done && self.queue.is_empty() && self.running.is_empty(),
@@ -96,7 +99,7 @@ impl Recovery {
         (state, self.members.values().filter(|member| member.holds_up(self.phase)).count())
     }
 
-    /// How much longer it waits, unless somebody it waits for gets on.
+    /// How much longer recovery waits, unless an awaited session makes progress.
     pub fn left(&self, now: Time, window: Duration) -> Duration {
         match self.phase {
             Phase::Over => Duration::ZERO,
@@ -104,7 +107,7 @@ impl Recovery {
         }
     }
 
-    /// Nothing is executed: it waits for clients.
+    /// True if nothing is in execution: recovery waits for clients.
     fn is_idle(&self) -> bool {
         self.running == 0 && self.reclaiming == 0
     }
@@ -131,7 +134,7 @@ impl Recovery {
         }
     }
 
-    /// The session is ready for `phase`; if it had not said so before, it got on.
+    /// The session is ready for `phase`. The first time that it says so counts as progress.
     fn said(&mut self, session: SessionId, phase: Phase, now: Time) {
         if let Some(member) = self.members.get_mut(&session)
             && member.said < phase
@@ -146,7 +149,7 @@ impl Recovery {
 }
 
 impl Core {
-    /// Begins to wait for the sessions that were loaded; without any, serves at once.
+    /// Starts to wait for the sessions that were loaded; without any, the target serves at once.
     pub(crate) fn begin_recovery(&self) {
         let sessions = self.all_sessions();
         {
@@ -164,16 +167,16 @@ impl Core {
         self.env.spawn(async move { core.watch_window().await });
     }
 
-    /// A session of before is here.
+    /// A known session has connected.
     pub(crate) fn joined(&self, session: &Session) {
         let mut recovery = self.recovery.borrow_mut();
         let (now, reclaiming) = (self.env.now(), recovery.phase != Phase::Replaying);
-        // Who comes again and again gets on as little as who does not come.
+        // Only its first connect is progress: a client that connects again and again makes none.
         if recovery.members.get(&session.id).is_none_or(|member| !member.joined) {
             recovery.progress = now;
         }
         if let Some(member) = recovery.members.get_mut(&session.id) {
-            // It begins anew; replays that are here already are just replaced.
+            // The client starts its recovery anew; replays that arrived already are just replaced.
             (member.joined, member.replay_done, member.reclaim_done) = (true, reclaiming, false);
             member.waiting = None;
         }
@@ -184,7 +187,7 @@ impl Core {
         self.recovery.borrow().phase != Phase::Replaying
     }
 
-    /// A replay came.
+    /// A replay arrived.
     pub(crate) fn replay(&self, session: Rc<Session>, op: Op, request: Request) {
         let transno = request.header.transno;
         if transno.incarnation() >= self.incarnation() {
@@ -193,17 +196,18 @@ impl Core {
         }
         let running = self.recovery.borrow().members.get(&session.id).is_some_and(|m| m.running.contains(&transno));
         if running {
-            // Its connection broke meanwhile; the reply goes to the one it has then.
+            // Its connection broke meanwhile. The reply goes to the connection that the session has when the replay
+            // ends.
             return;
         }
         let failed = session.failed.borrow().get(&transno).cloned();
         if let Some(error) = failed {
-            // Its client did not hear of it.
+            // The client did not receive the error.
             return self.reply_to_replay(&session, &request.header, Err(error));
         }
         let known = transno <= self.store.recovery().last_transno || transno <= session.replayed.get();
         if known || planted(Bug::ReplaysSkipped) {
-            // Its effect is here; its reply is needed by nobody.
+            // The change is here already; nobody needs its reply.
             return self.reply_to_replay(&session, &request.header, Ok(Bytes::new()));
         }
         if self.state.get() != TargetState::Recovering || self.may_reclaim() {
@@ -223,7 +227,7 @@ impl Core {
         self.pump();
     }
 
-    /// The session has no more replays; answered when nobody has.
+    /// The session has no more replays. It is answered when no session has any.
     pub(crate) fn replay_done(&self, session: &Session, header: FrameHeader) {
         let at_once = {
             let mut recovery = self.recovery.borrow_mut();
@@ -240,7 +244,7 @@ impl Core {
         if at_once { self.answer_session(session, &header) } else { self.pump() }
     }
 
-    /// The session has reclaimed what it held; answered when all have.
+    /// The session has reclaimed what it held. It is answered when all sessions have.
     pub(crate) fn reclaim_done(&self, session: &Session, header: FrameHeader) {
         let at_once = {
             let mut recovery = self.recovery.borrow_mut();
@@ -261,7 +265,7 @@ impl Core {
         self.send_reply(session, reply_to(header, FrameKind::Reply, Empty {}.to_bytes().into()));
     }
 
-    /// Starts every replay that may run now; moves to the next phase when all sessions are through with this one.
+    /// Starts every replay that may run now. Moves to the next phase when all sessions have finished this one.
     fn pump(&self) {
         while self.run_next() {}
         let (phase, finished) = {
@@ -290,7 +294,7 @@ impl Core {
             if !room || recovery.phase != Phase::Replaying || (!beside && recovery.running > 0) {
                 return false;
             }
-            // One that has been evicted goes once that is committed, and its replays with it.
+            // An evicted session is removed once its eviction is committed, and its replays with it.
             let Some(session) = self.session(id) else { return false };
             (recovery.running, recovery.alone) = (recovery.running + 1, !beside);
             let (op, request) = recovery.take(id, transno);
@@ -302,7 +306,7 @@ impl Core {
             self.recovery.borrow_mut().ran(session.id, transno);
             return true;
         }
-        // Joined here, in the order of the merge; left when all of the replay is done.
+        // The transno joins the queue here, in the order of the merge, and leaves it when the whole replay is done.
         self.order.join(transno);
         let core = self.strong();
         self.env.spawn(async move { core.run_replay(session, op, request).await });
@@ -314,7 +318,7 @@ impl Core {
         let ctx = Context::new(self.target(), session.clone(), request.header.clone());
         let mut run = Box::pin(self.handle(&ctx, op, request.body, request.bulk));
         let result = std::future::poll_fn(|cx| {
-            // So that a change the service makes on the side is known to be a part of this replay.
+            // Marks a change that the service itself makes meanwhile as part of this replay.
             let outer = self.replaying.replace(Some(transno));
             let poll = run.as_mut().poll(cx);
             self.replaying.set(outer);
@@ -389,11 +393,12 @@ impl Core {
         }
     }
 
-    /// Evicts who does not come within the window, and later who holds up the others without getting on.
+    /// Evicts clients that do not connect within the window, and later those that hold up the others without progress.
     async fn watch_window(&self) {
         let window = self.options.recovery_window;
         self.sleep_running(window).await;
-        // Who cannot come, as the server stops again (another of its targets did not start), is waited for by the next one.
+        // If the server stops again (another of its targets did not start), clients cannot connect. The next start
+        // waits for them.
         if self.closed.is_raised() {
             return;
         }
@@ -410,12 +415,13 @@ impl Core {
         }
     }
 
-    /// A Reclaim is executed: whoever sent it is waited for.
+    /// A Reclaim is in execution: no session is evicted for lack of progress meanwhile.
     pub(crate) fn reclaim_begins(&self) {
         self.recovery.borrow_mut().reclaiming += 1;
     }
 
-    /// It was executed, or failed: whoever asks again and again for what cannot be gets on as little as who does not come.
+    /// A Reclaim was executed, or failed. Only success is progress: a client that asks again and again for the
+    /// impossible makes none.
     pub(crate) fn reclaim_ended(&self, done: bool) {
         let mut recovery = self.recovery.borrow_mut();
         recovery.reclaiming -= 1;
@@ -432,7 +438,7 @@ impl Core {
         self.evict_members(missing, reason).await;
     }
 
-    /// Evicts sessions, whether they are waited for or not.
+    /// Evicts sessions, whether recovery waits for them or not.
     pub(crate) async fn evict_all(&self, sessions: Vec<SessionId>, reason: &str) {
         let is_member = |id: &SessionId| self.recovery.borrow().members.contains_key(id);
         let recovering = self.state.get() == TargetState::Recovering;
@@ -443,7 +449,7 @@ impl Core {
         }
     }
 
-    /// A session is over that may have been waited for.
+    /// A session ended that recovery may have waited for.
     pub(crate) fn leave_recovery(&self, session: SessionId) {
         let was_member = self.recovery.borrow_mut().members.remove(&session).is_some();
         if was_member {
@@ -460,8 +466,9 @@ impl Core {
             self.forget(session, reason);
             gone = self.remove_rows(session).await.or(gone);
         }
-        // Before any later replay, and before anybody is answered: else another crash would bring it back, and what it had
-        // before what others were told without it. Members until then, they hold up the merge.
+        // The eviction is committed before any later replay and before any reply. Otherwise another crash would bring
+        // the session back, with changes that precede what others were shown without them. Until then the sessions stay
+        // members and hold up the merge.
         if let Some(point) = gone {
             let _ = self.commit(point).await;
         }

@@ -1,7 +1,7 @@
 //! A target with a service small enough to be its own oracle: counters that requests add to.
 //!
-//! `RaiseSize` adds to a counter here and replies with what it was before; so the replies of a counter, whoever got them,
-//! must be `0, 1, 2, ..` without a gap or a repetition if every request adds 1 and is executed exactly once.
+//! `RaiseSize` adds to a counter here and replies with its previous value. If every request adds 1 and is executed
+//! exactly once, the replies of a counter, over all clients, are `0, 1, 2, ..` without a gap or a repetition.
 
 #![allow(dead_code)]
 
@@ -35,7 +35,7 @@ pub struct Toy {
     pub env: Env,
     /// Changes take tickets, as object storage does; or are applied at once, as metadata is.
     pub tickets: bool,
-    /// How long a request dawdles between its admission and its change.
+    /// How long a request waits between its admission and its change.
     pub dawdle: Duration,
     pub ended: RefCell<Vec<(ClientId, bool)>>,
     pub recovered: Cell<bool>,
@@ -187,7 +187,7 @@ impl Default for Setup {
     }
 }
 
-/// The server of now, once it runs.
+/// The current server, once it runs.
 pub type Running = Rc<RefCell<Option<(Target, Rc<Toy>)>>>;
 
 /// One server with the toy, and its clients, each on a node of its own.
@@ -195,7 +195,7 @@ pub struct World {
     pub sim: Sim,
     pub server: NodeId,
     pub setup: Setup,
-    /// The server of now.
+    /// The current server.
     pub running: Running,
 }
 
@@ -259,7 +259,7 @@ impl World {
         Client::start(&self.sim.env(node), node, name, PinBudget::new(64 << 20))
     }
 
-    /// A server that is a client of this one, in the life that began with `incarnation`.
+    /// A server that is a client of this one: its instance that began with `incarnation`.
     pub fn life(&self, incarnation: u32) -> Client {
         let node = self.sim.add_node(&format!("life{incarnation}"));
         let id = ClientId::of_life(0, Incarnation(incarnation));
@@ -269,7 +269,7 @@ impl World {
 
 async fn open_store(env: &Env, setup: &Setup) -> Store {
     let options = FormatOptions { journal_bytes: 4 << 20, ..FormatOptions::new(CLUSTER, TARGET, 64 << 20) };
-    // There already, after the first start.
+    // The store exists already after the first start.
     let _ = Store::format(env, "store", &options).await;
     let open = OpenOptions { commit_interval: setup.commit_interval, ..OpenOptions::default() };
     Store::open(env, "store", &open).await.expect("the store opens")
@@ -358,7 +358,7 @@ pub fn object(number: u32) -> ObjectRef {
     ObjectRef { fid: fid(number), layout_generation: 1, truncate_epoch: 0 }
 }
 
-/// What the replies said: for each counter, the values it had before each addition.
+/// Contents of the replies: for each counter, the values it had before each addition.
 #[derive(Clone, Default)]
 pub struct Seen {
     values: Rc<RefCell<BTreeMap<u32, Vec<u64>>>>,
@@ -398,7 +398,8 @@ pub fn adders(
         client.env.clone().spawn(async move {
             for i in 0..count {
                 let counter = if i % 4 == 3 { shared } else { own };
-                // Replies at commit level leave after the change is durable: lost then, only the reply row knows of it.
+                // A reply at commit level leaves after the change is durable. If it is lost then, only the reply row
+                // knows of it.
                 let level = if client.commits_often && i % 3 == 2 { CommitLevel::Commit } else { CommitLevel::Data };
                 let called =
                     client.add_with(counter, Call::level(level)).await.expect("a call waits, it does not fail");

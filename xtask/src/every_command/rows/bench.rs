@@ -1,11 +1,11 @@
-//! Benchmarks, as small as they go.
+//! Benchmarks on the smallest scale.
 
 use std::fs;
 
 use super::{Row, ok, prepare};
 use crate::{every_command::site::Site, figures::Outcome};
 
-/// On the directory of the section, and on devices that are files.
+/// In the directory of the section, and on devices that are files.
 pub const ROWS: &[Row] = &[
     ok(
         "bench ior {d} -o some -N 2 -F -t 4KiB -b 64KiB -s 2 -w -r -W -R --stamp -e -D 5s -i 1 -C -z --seed 2 -B --keep-caches --cpu-of \
@@ -42,7 +42,7 @@ pub const ROWS: &[Row] = &[
          --json",
         "\"bench\":\"namespace\"",
     ),
-    // What it starts for each of its phases.
+    // The programs that it starts for each of its phases.
     prepare(|site| make_dir(site, "phases/forebay-bench-namespace")),
     ok(
         "format mdt {d}/phases/forebay-bench-namespace/MDT0000 --cluster 11111111-2222-3333-4444-555555555555 --size 256MiB",
@@ -64,7 +64,7 @@ pub const ROWS: &[Row] = &[
     ),
     ok("bench machine {d}/parts --toml {d}/here.toml --osts 2 -N 1 --bytes 64MiB -i 1", "forebay sim {d}/here.toml")
         .long("measures a quiet machine for ten seconds; crates/cli/tests/bench.rs runs it"),
-    // What ior, mdtest and metarates start for each process: it ends with its input.
+    // The programs that ior, mdtest and metarates start for each process. They end with their input.
     ok("bench-ior-task", ""),
     ok("bench-names-task", ""),
 ];

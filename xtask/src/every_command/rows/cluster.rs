@@ -1,4 +1,4 @@
-//! Clusters and mounts: from `up` to `down`, and the demo.
+//! Clusters and mounts, from `up` to `down`, and the demo.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use super::{Row, ok, prepare};
 use crate::{every_command::site::Site, figures::Outcome};
 
-/// One cluster for most of them, another over TCP.
+/// Most rows use one cluster, the others a second one over TCP.
 pub const ROWS: &[Row] = &[
     ok(
         "up {d}/c --osts 2 --mdts 1 --ost-size 256MiB --mdt-size 256MiB --mount {d}/m --commit data --metrics 127.0.0.1:{port} \
@@ -89,7 +89,7 @@ pub const ROWS: &[Row] = &[
     ok("getstripe --component-count {d}/m/comp", "2"),
     ok("setattr --commit commit {d}/m/comp", ""),
     ok("setattr --inline 4KiB {d}/m/dir", ""),
-    // Files by all that find(1) and lfs know.
+    // All tests of files that find(1) and lfs have.
     ok(
         "find {d}/m -name comp -iname COMP -type f -size +1M -blocks +1k -links 1 -mtime -1 -atime -1 -ctime -1 -newer \
          {d}/c/cluster.toml -newermt @0 -user root -uid 0 -group root -gid 0 -perm -400 -mindepth 1 -maxdepth 1 -print",
@@ -133,7 +133,7 @@ pub const ROWS: &[Row] = &[
     ok("fsck -v --verify-data {d}/c", "cluster: clean"),
     ok("fsck --json {d}/c", "\"exit\":0"),
     ok("fsck --repair --remove-leaks {d}/c", "cluster: clean"),
-    // Over TCP, a process for each target, on disks that forget.
+    // Over TCP, with one process per target, on disks that lose unflushed writes.
     ok(
         "up {d}/far --osts 1 --ost-size 256MiB --mdt-size 256MiB --no-mount --listen 127.0.0.1:{port+8} --separate \
          --forgetful-disks",
@@ -141,7 +141,7 @@ pub const ROWS: &[Row] = &[
     ),
     ok("mount 127.0.0.1:{port+8} {d}/m2", ""),
     ok("df {d}/m2", "OST0000"),
-    // Of a mount by addresses `down` knows nothing.
+    // `down` does not know of a mount by addresses.
     ok("umount {d}/m2", ""),
     ok("down --force {d}/far", "is down"),
     // The demo, with a mount and without.
@@ -150,7 +150,7 @@ pub const ROWS: &[Row] = &[
         "demo {d}/demo2 --quick --tree {root}/docs/decisions --checkpoint-size 1MiB --library",
         "client library instead",
     ),
-    // What programs of ours start: they end with their input.
+    // Programs that our own start. They end with their input.
     ok("demo-copier", "not a task of a copier").ends_with(1),
     ok("command-tree", "\"bench\""),
 ];
@@ -165,7 +165,7 @@ fn write(site: &Site, name: &str, bytes: usize) -> Outcome {
     fs::write(&path, vec![7; bytes]).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Whether a read moves the access time is as the mount was told.
+/// Checks whether a read moves the access time, as the mount's options say.
 fn read_moves(site: &Site, name: &str, wanted: bool) -> Outcome {
     let path = site.dir().join(name);
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -176,7 +176,7 @@ fn read_moves(site: &Site, name: &str, wanted: bool) -> Outcome {
     if moved == wanted { Ok(()) } else { Err(format!("{}: a read moved its access time: {moved}", path.display())) }
 }
 
-/// The page that `up --metrics` promises.
+/// Fetches the page that `up --metrics` announces.
 fn ask_for_metrics(site: &Site) -> Outcome {
     let page = || -> std::io::Result<String> {
         let mut connection = TcpStream::connect(site.fill("127.0.0.1:{port}"))?;

@@ -1,4 +1,4 @@
-//! The laboratory, on machines of two OSTs for a moment.
+//! The laboratory, on machines with two OSTs and for a short time.
 
 use super::{Row, ok};
 

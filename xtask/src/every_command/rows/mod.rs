@@ -1,4 +1,4 @@
-//! What is run: rows in sections, which run one behind the other, each in a directory of its own.
+//! The rows to run, in sections. Sections run one after another, each in a separate directory.
 
 mod bench;
 mod cluster;
@@ -12,43 +12,43 @@ use crate::figures::Outcome;
 /// One run of a program.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// Which one.
+    /// The program.
     pub program: Program,
-    /// Another name that it is called by, or none.
+    /// Another name to call it by, or empty.
     pub called: &'static str,
-    /// Its arguments; see [`Site::fill`] for what stands in braces.
+    /// Its arguments; see [`Site::fill`] for the names in braces.
     pub words: &'static str,
-    /// How it has to end. One that is refused (2) does not count as a use of what it names.
+    /// The expected exit code. A row that is refused (2) does not count as a use of what it names.
     pub code: i32,
-    /// What it has to say.
+    /// Text that its output must contain.
     pub says: &'static str,
-    /// What it names is there to be refused, in words of its own.
+    /// True if being refused counts as a use of what it names, as that exists only to be refused.
     pub refusal_counts: bool,
     pub how: How,
 }
 
-/// When it ends.
+/// How a row ends.
 #[derive(Clone, Copy)]
 pub enum How {
-    /// By itself.
+    /// It ends without a signal.
     ToItsEnd,
-    /// By itself, after minutes: it is run with --long only, for this reason.
+    /// It ends without a signal, after minutes. For this reason it runs only with --long.
     Long(&'static str),
-    /// By SIGTERM, after it has said this and these rows were run beside it.
+    /// By SIGTERM, after it has printed this text and these rows have run beside it.
     Beside(&'static str, &'static [Row]),
-    /// By itself; `{device}` is a block device of 512 MiB, where there are loop devices.
+    /// It ends without a signal. `{device}` is a block device of 512 MiB, if loop devices are available.
     OnDevice,
-    /// It is no program: something that the next rows need.
+    /// Not a program, but a preparation for the next rows.
     Prepare(fn(&Site) -> Outcome),
 }
 
-/// Rows that need each other.
+/// Rows that depend on each other.
 pub struct Section {
     pub name: &'static str,
     pub rows: &'static [Row],
 }
 
-/// All of them, in this order.
+/// All sections, in this order.
 pub const SECTIONS: [Section; 5] = [
     Section { name: "cluster", rows: cluster::ROWS },
     Section { name: "targets", rows: targets::ROWS },
@@ -69,7 +69,7 @@ pub fn file_of(item: &str) -> &'static str {
     }
 }
 
-/// Rows, and those that are run beside them.
+/// All rows, including those that run beside others.
 pub fn all(rows: &'static [Row]) -> impl Iterator<Item = &'static Row> {
     rows.iter().flat_map(|row| {
         let beside: &[Row] = if let How::Beside(_, rows) = row.how { rows } else { &[] };
@@ -77,48 +77,48 @@ pub fn all(rows: &'static [Row]) -> impl Iterator<Item = &'static Row> {
     })
 }
 
-/// `forebay WORDS` does it, and says this.
+/// `forebay WORDS` succeeds and prints `says`.
 const fn ok(words: &'static str, says: &'static str) -> Row {
     Row { program: Program::Forebay, called: "", words, code: 0, says, refusal_counts: false, how: How::ToItsEnd }
 }
 
-/// `xtask WORDS` does it, and says this.
+/// `xtask WORDS` succeeds and prints `says`.
 const fn xtask(words: &'static str, says: &'static str) -> Row {
     Row { program: Program::Xtask, ..ok(words, says) }
 }
 
-/// What the next rows need.
+/// A preparation for the next rows.
 const fn prepare(what: fn(&Site) -> Outcome) -> Row {
     Row { how: How::Prepare(what), ..ok("", "") }
 }
 
 impl Row {
-    /// It ends with this code.
+    /// The row ends with this code.
     const fn ends_with(self, code: i32) -> Self {
         Self { code, ..self }
     }
 
-    /// It is refused, and what it names is there for that.
+    /// The row is refused, and what it names exists only for that.
     const fn is_refused(self) -> Self {
         Self { code: 2, refusal_counts: true, ..self }
     }
 
-    /// It is called by another name.
+    /// The program is called by another name.
     const fn called(self, called: &'static str) -> Self {
         Self { called, ..self }
     }
 
-    /// It writes to a block device.
+    /// The row writes to a block device.
     const fn on_device(self) -> Self {
         Self { how: How::OnDevice, ..self }
     }
 
-    /// It takes minutes.
+    /// The row takes minutes.
     const fn long(self, why: &'static str) -> Self {
         Self { how: How::Long(why), ..self }
     }
 
-    /// It goes on until it is asked to end.
+    /// The row runs until it is asked to end.
     const fn beside(self, until: &'static str, rows: &'static [Row]) -> Self {
         Self { how: How::Beside(until, rows), ..self }
     }

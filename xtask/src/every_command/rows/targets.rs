@@ -1,4 +1,4 @@
-//! Targets that are made, served, moved, mirrored and checked by hand.
+//! Targets that are made, served, moved, mirrored and checked without `up`.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use crate::{
     figures::{Outcome, process::output},
 };
 
-/// A cluster whose targets have their journals and data in odd places.
+/// A cluster with journals and data in unusual places.
 pub const ROWS: &[Row] = &[
     prepare(|site| file(site, "shared", 64 << 20, false)),
     prepare(|site| file(site, "disk", 64 << 20, true)),
@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
     ),
     ok("journal list {d}/shared", "OST0000"),
     ok("journal list {d}/shared --json", "\"slots\""),
-    // A target that is gone leaves its part behind.
+    // A target that is gone leaves its part of the shared device behind.
     ok(
         "format ost {d}/OST0002 --cluster 11111111-2222-3333-4444-555555555555 --index 2 --size 64MiB --journal {d}/shared \
          --journal-size 16MiB",
@@ -50,10 +50,10 @@ pub const ROWS: &[Row] = &[
     )
     .beside("serving MDT0000 at tcp:127.0.0.1:{port}", &[ok("df 127.0.0.1:{port}", "OST0000")]),
     ok("journal move {d}/OST0000 {d}/moved", "lies in {d}/moved now"),
-    // An OST whose journal is lost.
+    // An OST that has lost its journal.
     prepare(|site| remove(site, "moved")),
     ok("fsck --repair --journal {d}/anew {d}/OST0000 {d}/MDT0000", "journal-lost (repaired)").ends_with(1),
-    // Everything twice.
+    // Mirrored targets.
     ok(
         "format mdt {d}/twice --size 64MiB --mirror {d}/copy --mirror-data {d}/copy-data --mirror-journal {d}/copy-journal --witness \
          {d}/witness",
@@ -70,7 +70,7 @@ pub const ROWS: &[Row] = &[
     ok("mirror alone {d}/one", "{d}/one goes on alone"),
 ];
 
-/// A file of zeros, or one that holds something.
+/// A file of zeros, or one with contents.
 fn file(site: &Site, name: &str, bytes: u64, used: bool) -> Outcome {
     let path = site.dir().join(name);
     let made = match used {
@@ -86,7 +86,7 @@ fn remove(site: &Site, name: &str) -> Outcome {
     removed.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The target goes, and its part of the shared device stays: `{gone}` is its name there.
+/// Removes a target. Its part of the shared device stays; `{gone}` is the part's name.
 fn lose_target(site: &Site) -> Outcome {
     let said = output(Command::new(site.path(Program::Forebay)).args([
         "journal",
@@ -101,7 +101,7 @@ fn lose_target(site: &Site) -> Outcome {
     remove(site, "OST0002")
 }
 
-/// The cluster's description, as `up` would write it.
+/// Writes the cluster's description, as `up` would.
 fn describe(site: &Site) -> Outcome {
     let target = |name: &str, port: &str| {
         format!("[[target]]\nname = \"{name}\"\ndir = \"{name}\"\nlisten = [\"tcp:127.0.0.1:{port}\"]\n")

@@ -1,9 +1,17 @@
-//! `xtask`, on the page and the clusters of its own.
+//! `xtask`, on its page and on clusters that it makes.
 
 use super::{Row, xtask};
 
-/// At their smallest.
+/// On the smallest scale.
 pub const ROWS: &[Row] = &[
+    xtask("check --print", "cargo clippy --workspace"),
+    xtask("test a_name_finds_functions_before_files --print", "cargo test --release -p xtask --bin xtask"),
+    xtask("test no_test_has_this_name --print", "no test function or test file").ends_with(1),
+    xtask("seed 7 --print", "FOREBAY_SEED=7 cargo test"),
+    xtask("seed 7 --of disasters --print", "one_seed"),
+    xtask("seed 7 --of mirror --trace --print", "FOREBAY_MIRROR=1 FOREBAY_TRACE=1"),
+    xtask("seed 7 --of histories --print", "one_history"),
+    xtask("bless --print", "FOREBAY_BLESS=1"),
     xtask("histories --seconds 1 --mounts 2 --workers 1 --seed 2 --dir {d}/h --program {forebay}", "histories:"),
     xtask("histories --rounds 1 --dir {d}/h2 --program {forebay}", "histories: 1 rounds"),
     xtask("histories --minutes 0 --dir {d}/h3 --program {forebay}", "histories: 0 rounds"),
@@ -46,7 +54,7 @@ pub const ROWS: &[Row] = &[
     xtask("laboratory --page", "").long("writes docs/laboratory.md; a test compares that page with the results"),
     xtask("every-command --list --only cluster,targets,bench,sim,xtask --dir {d}/e --program {forebay}", "forebay sim wall"),
     xtask("every-command --long --list --dir {d}/e2 --program {forebay}", "with --long"),
-    // What histories and crashes start.
+    // Programs that histories and crashes start.
     xtask("histories-worker no words", "five numbers are missing").ends_with(1),
     xtask("crashes-worker no words at all", "four numbers are missing").ends_with(1),
     xtask("crashes-probe no", "crashes starts its probes itself").ends_with(1),

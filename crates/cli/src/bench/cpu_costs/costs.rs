@@ -1,8 +1,8 @@
-//! The medians as the laboratory reads them: a fixed cost per message, and a cost per byte.
+//! The medians in the form that the laboratory reads: a fixed cost per message, and a cost per byte.
 //!
-//! A data message costs its fixed part and its bytes: both from the requests of 64 KiB and 1 MiB, between which nothing
-//! but the number of bytes differs. What a small write costs beside that (it shares a run, and is packed) is a row of the
-//! report, and not part of the laboratory's costs.
+//! A data message costs its fixed part and its bytes. Both follow from the requests of 64 KiB and 1 MiB, which differ
+//! only in their bytes. A small write costs more, as it is packed and shares a run. That is a row of the report, and
+//! not part of the laboratory's costs.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ struct Cost {
     server_byte_ns: f64,
 }
 
-/// All of them.
+/// All costs.
 pub struct Costs {
     costs: Vec<Cost>,
     copied_ns: f64,
@@ -26,7 +26,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// From all repetitions.
+    /// Computed from all repetitions.
     pub fn of(rounds: &[Vec<Measured>], primitives: &[Primitives]) -> Self {
         let names =
             ["create", "close", "lookup", "getattr", "open", "unlink", "mkdir", "rmdir"].into_iter().map(|message| {
@@ -53,7 +53,7 @@ impl Costs {
         Self { costs, copied_ns, summed_ns }
     }
 
-    /// What the client has to do for a message.
+    /// The client's cost of a message.
     pub fn client(&self, message: &str) -> Line {
         let cost = self.costs.iter().find(|cost| cost.message == message);
         cost.map_or(Line { us: 0.0, byte_ns: 0.0 }, |cost| Line { us: cost.client_us, byte_ns: cost.client_byte_ns })
@@ -68,7 +68,7 @@ impl Costs {
         )
     }
 
-    /// As tables below `prefix` (`costs.`, or nothing).
+    /// The same as tables below `prefix` (`costs.`, or nothing).
     pub fn values(&self, prefix: &str) -> String {
         let (machine, measured) = (posix::machine(), posix::today());
         let mut text = format!(

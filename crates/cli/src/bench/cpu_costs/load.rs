@@ -1,4 +1,4 @@
-//! The messages: each phase sends one kind of them, through the real client, many in flight.
+//! The measured messages: each phase sends one kind, through the real client, with many in flight.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
@@ -15,9 +15,9 @@ use crate::{bench::report::Sample, posix};
 
 /// Bytes of the data requests that are measured.
 pub const REQUEST_BYTES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
-/// All payload there is: requests take a part of it each.
+/// Bytes of the whole payload, of which each request takes a part.
 const PAYLOAD_BYTES: u64 = 256 << 20;
-/// The smallest are many: this part of the bytes is moved with them.
+/// The smallest requests move this fraction of the bytes, as they are many.
 const SMALL_PART: u64 = 16;
 
 /// What one kind of message cost in one repetition.
@@ -27,7 +27,7 @@ pub struct Measured {
     pub message: String,
     /// CPU microseconds of the client, per message.
     pub client_us: f64,
-    /// The same of all servers.
+    /// The same for all servers.
     pub server_us: f64,
     messages: u64,
     seconds: f64,
@@ -36,7 +36,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// For the report.
+    /// A row's sample for the report.
     pub fn sample(&self, server: bool) -> Sample {
         let (value, busy) =
             if server { (self.server_us, self.server_busy) } else { (self.client_us, self.client_busy) };
@@ -45,7 +45,7 @@ impl Measured {
     }
 }
 
-/// All phases, in the order in which files live.
+/// Runs all phases, in the order of a file's life.
 pub async fn measure(
     env: &Env,
     servers: &Servers,
@@ -64,7 +64,7 @@ pub async fn measure(
 }
 
 async fn mount(env: &Env, mgs: &[Address]) -> ClientResult<Client> {
-    // Requests are measured, not what is kept.
+    // Caches are off: the requests are measured.
     let options = MountOptions {
         description: "bench cpu-costs".into(),
         read_cache_bytes: 0,
@@ -105,7 +105,7 @@ async fn names(
         }
     };
     measured.push(meter.phase("close", count, close).await?);
-    // Clients that hold no leases have to ask.
+    // A client without leases has to send each request.
     let other = mount(&meter.env, mgs).await?;
     let lookup = |number| {
         let client = other.clone();
@@ -128,7 +128,7 @@ async fn names(
         }
     };
     measured.push(meter.phase("open", count, open).await?);
-    // It closes them, and waits for that.
+    // Unmounting closes the files, and waits for that.
     other.unmount().await?;
     opened.borrow_mut().clear();
     let unlink = |number| {
@@ -136,7 +136,7 @@ async fn names(
         async move { client.unlink(&caller(), dir, name(number).as_bytes()).await }
     };
     measured.push(meter.phase("unlink", count, unlink).await?);
-    // Changes are answered ahead: the last one waits until all are made.
+    // The client delays directory operations. So the last one waits until the MDT has executed all of them.
     let mkdir = |number| {
         let client = client.clone();
         async move {
@@ -187,7 +187,7 @@ async fn data(meter: &Meter<'_>, client: &Client, dir: Fid, bytes: u64) -> Clien
     Ok(measured)
 }
 
-/// Bytes as a mount has them: in memory that a device could take, no two alike, and more than there are near a core.
+/// Bytes as a mount has them: in memory aligned for a device, no two words alike, and more than a core's caches hold.
 pub fn payload(length: usize) -> Bytes {
     let mut buffer = AlignedBuf::zeroed(length);
     let mut word = 1u64;
@@ -202,7 +202,7 @@ fn name(number: u64) -> String {
     format!("file.{number:07}")
 }
 
-/// Who all requests are made for.
+/// The caller of all requests.
 pub fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new() }
 }
@@ -214,7 +214,7 @@ struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// Sends `count` messages, `depth` at a time, and charges the CPU time of all processes to them.
+    /// Sends `count` messages, `depth` at a time, and divides the CPU time of all processes among them.
     async fn phase<F>(&self, message: &str, count: u64, send: impl Fn(u64) -> F) -> ClientResult<Measured>
     where
         F: Future<Output = ClientResult<()>> + 'static,

@@ -1,12 +1,12 @@
 //! `forebay bench cpu-costs`: CPU time of each kind of message at the client and at the servers, and of each byte.
 //!
-//! A cluster of one MDT and one OST, a process each, over TCP; this process is the client. Many requests are in flight at
-//! any time, so that whoever is the bottleneck never waits: a shard looks for the next small message for up to 100 us
-//! before it sleeps (decision 0010), which is CPU time but no work. The other sides' figures may hold some of that, so
-//! they are upper bounds where `busy` is far below 1.
+//! A cluster of one MDT and one OST, each in its own process, over TCP; this process is the client. Many requests are
+//! always in flight, so that the bottleneck never waits. A shard busy-polls for the next small message for up to 100 us
+//! before it sleeps (decision 0010), which is CPU time but no work. The figures of the other processes may include some
+//! of that. So they are upper bounds where `busy` is far below 1.
 //!
-//! What is measured is the process's CPU time, kernel included, divided by messages: commits, checkpoints and whatever
-//! else a message causes sooner or later count as its own.
+//! The measured value is the process's CPU time, kernel included, divided by messages. Commits, checkpoints and all
+//! other work that a message causes later count as its own.
 
 pub(super) mod costs;
 mod load;
@@ -96,16 +96,16 @@ pub fn run(args: &CpuCostsArgs) -> CliResult {
     Ok(())
 }
 
-/// What messages and bytes cost, repetition by repetition.
+/// The costs of messages and of bytes, for each repetition.
 type Rounds = (Vec<Vec<Measured>>, Vec<primitives::Primitives>);
 
-/// Medians, over the addresses that `up` has by itself.
+/// Medians, over the addresses that `up` uses by default.
 pub(super) fn over_sockets_of_up(dir: &Path, amount: Amount) -> CliResult<Costs> {
     let (rounds, primitives) = measure(dir, amount, None)?;
     Ok(Costs::of(&rounds, &primitives))
 }
 
-/// Starts the cluster, over TCP if it is told where to listen, measures, and stops it.
+/// Starts the cluster, measures, and stops it. With `listen` the cluster uses TCP.
 fn measure(dir: &Path, amount: Amount, listen: Option<&str>) -> CliResult<Rounds> {
     let servers = Servers::start(dir, listen, 1, amount.bytes * 4)?;
     let bar = progress::bar("measuring", u64::from(amount.repetitions), progress::Counts::Things);

@@ -1,4 +1,4 @@
-//! What a byte costs by itself: copied, and summed.
+//! The cost of one byte alone: to copy it, and to checksum it.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use forebay_proto::crc::crc64;
 
 use crate::posix;
 
-/// Larger than the caches near a core, so that bytes come from where payload comes from.
+/// Larger than a core's caches, so that the bytes come from memory, as payload does.
 const BUFFER_BYTES: usize = 256 << 20;
 /// The unit of data requests.
 const PIECE_BYTES: usize = 1 << 20;
@@ -14,20 +14,20 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Nanoseconds of CPU per byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Primitives {
-    /// From one place in memory to another.
+    /// To copy it within memory.
     pub copied_ns: f64,
-    /// CRC-64/NVME.
+    /// To compute its CRC-64/NVME.
     pub summed_ns: f64,
 }
 
 impl Primitives {
-    /// With their names in the report.
+    /// The values with their names in the report.
     pub fn named(&self) -> [(&'static str, f64); 2] {
         [("byte copied", self.copied_ns), ("byte summed", self.summed_ns)]
     }
 }
 
-/// Once over the whole buffer each.
+/// Measures each in one pass over the whole buffer.
 pub fn measure() -> Primitives {
     let source: Vec<u8> = (0..BUFFER_BYTES).map(|at| (at >> 9) as u8).collect();
     let mut target = vec![1u8; BUFFER_BYTES];

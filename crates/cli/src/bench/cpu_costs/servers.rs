@@ -1,4 +1,4 @@
-//! The measured cluster: one MDT and some OSTs, a process each, started and stopped as `up` and `down` do.
+//! The measured cluster: one MDT and some OSTs, each in its own process, started and stopped as `up` and `down` do.
 //!
 //! Invariant: dropping it leaves no process and no directory behind.
 
@@ -26,7 +26,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Formats and starts them in `dir`, with `ost_bytes` for the data of each OST; without `listen` over Unix sockets.
+    /// Formats and starts the targets in `dir`, with `ost_bytes` for the data of each OST. Without `listen` they use
+    /// Unix sockets.
     pub fn start(dir: &Path, listen: Option<&str>, osts: u32, ost_bytes: u64) -> CliResult<Self> {
         let shown = dir.display().to_string();
         if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
@@ -46,12 +47,12 @@ impl Servers {
         Ok(Self { dir: dir.to_owned(), cluster, pids, stopped: false })
     }
 
-    /// Where MDT0000 can be reached.
+    /// The addresses of MDT0000.
     pub fn mgs(&self) -> Vec<Address> {
         self.cluster.mgs()
     }
 
-    /// The OSTs, and where each can be reached.
+    /// The OSTs and their addresses.
     pub fn osts(&self) -> Vec<(TargetId, Vec<Address>)> {
         let osts = self.cluster.targets().into_iter().filter(|target| target.id.kind == TargetKind::Ost);
         osts.map(|target| (target.id, target.addresses)).collect()
@@ -76,7 +77,7 @@ impl Servers {
 impl Drop for Servers {
     fn drop(&mut self) {
         if !self.stopped {
-            // The error that brought us here is what the user is told.
+            // The user is told the original error, not this one.
             let _ = down(&self.dir);
             let _ = std::fs::remove_dir_all(&self.dir);
         }

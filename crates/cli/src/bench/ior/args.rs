@@ -1,4 +1,4 @@
-//! Arguments of `forebay bench ior`, and what they mean together.
+//! Arguments of `forebay bench ior`, and their combinations.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -90,7 +90,7 @@ pub struct IorArgs {
 }
 
 impl IorArgs {
-    /// Refuses what makes no sense together.
+    /// Refuses combinations that make no sense.
     pub fn validate(&self) -> CliResult {
         let wrong = |message: String| Err(CliError::usage(message));
         if self.procs == 0 || self.procs > TASKS {
@@ -129,7 +129,7 @@ impl IorArgs {
         self.read || !self.write
     }
 
-    /// Who writes what.
+    /// Which process writes which bytes.
     pub fn shape(&self) -> Shape {
         Shape {
             tasks: self.procs,
@@ -155,7 +155,7 @@ impl IorArgs {
         }
     }
 
-    /// For the JSON report.
+    /// The arguments in the JSON report.
     pub fn parameters(&self) -> Value {
         let dirs: Vec<String> = self.dirs.iter().map(|dir| dir.display().to_string()).collect();
         json!({

@@ -40,14 +40,14 @@ pub fn run(args: &IorArgs) -> CliResult {
     Ok(())
 }
 
-/// A run on its way.
+/// A run in progress.
 struct Run<'a> {
     args: &'a IorArgs,
     shape: Shape,
-    /// The file's path, or what those of all processes begin with, in each directory.
+    /// In each directory the path of the file, or the common prefix of the paths of all processes.
     bases: Vec<PathBuf>,
     crew: Crew<Task>,
-    /// Transfers each rank got done in the last write phase.
+    /// Transfers that each rank completed in the last write phase.
     written: Vec<u64>,
     write: Vec<Sample>,
     read: Vec<Sample>,

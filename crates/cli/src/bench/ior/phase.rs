@@ -1,4 +1,4 @@
-//! From the processes' times to the numbers of a report; and what happens around a phase.
+//! From the processes' times to the numbers of a report; and preparations around a phase.
 
 use std::{fs::File, path::PathBuf};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Action {
-    /// As it is called in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Action::Write => "write",
@@ -58,7 +58,7 @@ impl<'a> ServerCpu<'a> {
         Ok(Self { pids, before_s: total_cpu(pids)? })
     }
 
-    /// CPU seconds since then; `None` if there was nobody to watch.
+    /// CPU seconds since `begin`; `None` if there was no process to measure.
     pub fn end(self) -> CliResult<Option<f64>> {
         if self.pids.is_empty() {
             return Ok(None);
@@ -72,8 +72,8 @@ fn total_cpu(pids: &[u32]) -> CliResult<f64> {
     pids.iter().map(|&pid| posix::cpu_seconds_of(pid).ok_or_else(|| missing(pid))).sum()
 }
 
-/// Drops cached pages of `files`, and everything the kernel caches where we may. Best effort: it is not an error for a
-/// file system not to support it.
+/// Drops cached pages of `files`, and everything that the kernel caches where this user may. Best effort: a file system
+/// need not support it.
 pub fn drop_caches(files: &[PathBuf]) {
     for file in files.iter().filter_map(|path| File::open(path).ok()) {
         // only clean pages can be dropped; a failure shows in the read that follows

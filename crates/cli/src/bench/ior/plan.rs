@@ -52,7 +52,7 @@ impl Shape {
         })
     }
 
-    /// Name of `rank`'s file, from the name given: with the rank at its end if there is a file per process.
+    /// Name of `rank`'s file: `base`, followed by the rank if there is a file per process.
     pub fn file_name(&self, base: &str, rank: u32) -> String {
         if self.file_per_process { format!("{base}.{rank:08}") } else { base.to_owned() }
     }

@@ -1,8 +1,9 @@
-//! Bytes that tell where they belong: which file, which offset, which repetition.
+//! Bytes that identify their position: which file, which offset, which repetition.
 //!
-//! Every 8-byte word of a stamped file says (file, repetition, word number), multiplied by an odd constant so that any
-//! flipped bit shows in the words it makes. Neighbouring words differ by the constant: filling a buffer is one addition
-//! per word. Multiplying by the inverse reads a stamp back, so a wrong word can say whose bytes they are.
+//! Every 8-byte word of a stamped file encodes (file, repetition, word number). The code is multiplied by an odd
+//! constant, so that any flipped bit changes the word visibly. Neighbouring words differ by the constant, so filling a
+//! buffer is one addition per word. Multiplying by the inverse decodes a stamp, so a wrong word shows where its bytes
+//! belong.
 
 use std::fmt;
 
@@ -23,7 +24,7 @@ const fn inverse(odd: u64) -> u64 {
     x
 }
 
-/// Whose bytes.
+/// The file and repetition of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Number of the file in the run, modulo 2^14.
@@ -32,16 +33,16 @@ pub struct Stamp {
     pub repetition: u32,
 }
 
-/// The first byte that is not what it should be.
+/// The first byte that differs from the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongByte {
     /// Its offset in the file.
     pub offset: u64,
-    /// What should be there.
+    /// The expected byte.
     pub expected: u8,
-    /// What is there.
+    /// The byte found.
     pub got: u8,
-    /// What the word it belongs to says of itself, if it is whole and zero or a stamp.
+    /// What the byte's word decodes to, if it is whole and zero or a stamp.
     pub looks_like: String,
 }
 

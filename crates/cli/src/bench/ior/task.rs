@@ -1,4 +1,4 @@
-//! One process of a run: does phase after phase as the crew orders.
+//! One process of a run: executes one phase after another as the crew orders.
 
 use std::{
     fs::{File, OpenOptions},
@@ -17,22 +17,22 @@ use crate::{
     posix,
 };
 
-/// What a process needs to know for the whole run.
+/// The configuration of a process for the whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TaskConfig {
     /// Its number.
     pub rank: u32,
-    /// Who writes what.
+    /// Which process writes which bytes.
     pub shape: Shape,
     /// Path of the file; with a file per process the rank follows.
     pub path: String,
     /// fsync before close.
     pub fsync: bool,
-    /// Begin no transfer later than this after the phase began.
+    /// Begin no transfer later than this after the start of the phase.
     pub stonewall_ms: Option<u64>,
     /// O_DIRECT.
     pub direct: bool,
-    /// Write stamps (else whatever is in the buffer).
+    /// Write stamps; otherwise the buffer's previous content.
     pub stamp: bool,
     /// Check stamps while reading.
     pub check: bool,
@@ -56,9 +56,9 @@ pub struct Order {
     pub action: Action,
     /// Repetition, from 0; part of the stamps.
     pub repetition: u32,
-    /// Whose bytes: its own, or (`-C`) those of a neighbour.
+    /// The rank whose bytes to use: its own, or (`-C`) a neighbour's.
     pub of_rank: u32,
-    /// At most this many transfers (what the writer got done before its stonewall).
+    /// At most this many transfers: as many as the writer completed before its stonewall.
     pub transfers: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The description, as `forebay sim` reads it: every parameter with where it comes from.
+//! The description in the form that `forebay sim` reads: every parameter with its source.
 
 use std::fmt::Write as _;
 
@@ -8,11 +8,11 @@ use crate::{
     posix,
 };
 
-/// All that was measured.
+/// All results of the measurement.
 pub struct Description {
-    /// OSTs that it shall have.
+    /// Number of OSTs in the description.
     pub osts: u32,
-    /// Programs at work at once.
+    /// Programs that run at the same time.
     pub programs: u32,
     /// The device.
     pub device: Device,
@@ -20,7 +20,7 @@ pub struct Description {
     pub fuse: Fuse,
     /// The client library on small requests.
     pub library: Library,
-    /// Messages.
+    /// Costs of messages.
     pub costs: Costs,
 }
 

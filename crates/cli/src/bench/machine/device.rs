@@ -1,4 +1,4 @@
-//! The device by itself, with the requests that OSTs make.
+//! The device alone, with requests as OSTs send them.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,35 +16,35 @@ use crate::{
     summary::median,
 };
 
-/// Bytes of the requests whose rate is measured.
+/// Bytes of the requests for the throughput measurement.
 const REQUEST_BYTES: u64 = 1 << 20;
-/// Bytes of the smallest.
+/// Bytes of the smallest requests.
 const SMALL_BYTES: u64 = 4 << 10;
-/// Requests in flight where the rate is asked for, and the number of them.
+/// Requests in flight in the measurements of throughput and of requests a second.
 const DEEP: u32 = 16;
 /// Flushes measured.
 const FLUSHES: u32 = 50;
 
-/// What the device shows.
+/// The measured properties of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
-    /// Bytes it holds (of its file system, those that are free).
+    /// Its capacity; of a file system, the free bytes.
     pub bytes: u64,
     /// MB/s with many requests of 1 MiB in flight.
     pub read_mb_s: f64,
-    /// The same of writes.
+    /// The same for writes.
     pub write_mb_s: f64,
-    /// Requests of 4 KiB a second, many in flight, anywhere: the faster of reads and writes.
+    /// Requests of 4 KiB a second at random offsets, with many in flight: the faster of reads and writes.
     pub iops: f64,
-    /// Of a request of 1 MiB alone, beyond its bytes at the rate above.
+    /// Latency of a single request of 1 MiB, without the time for its bytes at the rate above.
     pub read_latency_us: f64,
-    /// The same of writes.
+    /// The same for writes.
     pub write_latency_us: f64,
-    /// A flush of 4 KiB that were written.
+    /// A flush after a write of 4 KiB.
     pub flush_ms: f64,
 }
 
-/// Measures in a file of `bytes` in `dir`, written once before.
+/// Measures in a file of `bytes` in `dir`, which was written once before.
 pub fn measure(dir: &Path, bytes: u64, repetitions: u32) -> CliResult<Device> {
     let of = |operation, access, request, depth| -> CliResult<f64> {
         let bytes_moved = if request == SMALL_BYTES { bytes / 32 } else { bytes };
@@ -87,7 +87,7 @@ pub fn measure(dir: &Path, bytes: u64, repetitions: u32) -> CliResult<Device> {
     })
 }
 
-/// Small writes to a place that was written before, each flushed.
+/// Small writes at an offset that was written before, each followed by a flush.
 fn flush_ms(dir: &Path) -> CliResult<f64> {
     let path = dir.join("flush.data");
     let shown = path.display().to_string();

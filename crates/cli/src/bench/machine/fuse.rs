@@ -1,6 +1,6 @@
-//! The kernel's FUSE and our layer by themselves: programs write to and read from an empty file system in memory.
+//! The kernel's FUSE and our layer alone: programs write to and read from an empty file system in memory.
 //!
-//! Threads of this process are the programs; what CPU time is not theirs is the mount's.
+//! Threads of this process are the programs. The rest of the process's CPU time belongs to the mount.
 
 use std::{
     fs::{File, OpenOptions},
@@ -21,13 +21,13 @@ use crate::{
     summary::median,
 };
 
-/// Two sizes tell the cost of a request from that of its bytes. Not so small that the mount would look for the next one before
-/// it sleeps, which is CPU time but no work.
+/// Two sizes separate the cost of a request from that of its bytes. This one is large enough that the mount does not
+/// busy-poll for the next request before it sleeps. That would be CPU time but no work.
 const FEW_BYTES: u64 = 64 << 10;
-/// Times that waking up is measured, at most.
+/// How often the wake-up time is measured, at most.
 const WAKE_ATTEMPTS: u32 = 5;
 const BUSY: &str = "is the machine busy with something else?";
-/// The most that the kernel asks for at once.
+/// The most that the kernel requests at once.
 const MANY_BYTES: u64 = 1 << 20;
 
 /// Costs of the layer.
@@ -37,13 +37,15 @@ pub struct Fuse {
     pub program_write: Line,
     /// One read(2), in the program.
     pub program_read: Line,
-    /// One write of the kernel, in the mount.
+    /// One write request of the kernel, in the mount.
     pub write: Line,
-    /// One read of the kernel, in the mount.
+    /// One read request of the kernel, in the mount.
     pub read: Line,
-    /// What a thread that sleeps takes to wake up: half of what a program waits for a request that nobody works on.
+    /// Wake-up time of a sleeping thread: half of the time in which a program waits for its request and no thread works
+    /// on it.
     pub wake_us: f64,
-    /// CPU time of whoever wakes a thread on a processor that idles: half of what such a request costs more than where none does.
+    /// CPU time to wake a thread on an idle processor: half of what such a request costs more than one where no
+    /// processor idles.
     pub wake_work_us: f64,
 }
 
@@ -55,7 +57,7 @@ struct Sample {
     waited_us: f64,
 }
 
-/// Mounts an empty file system at `point` (which is made), measures, unmounts.
+/// Creates `point`, mounts an empty file system there, measures, unmounts.
 pub fn measure(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<Fuse> {
     let shown = point.display().to_string();
     std::fs::create_dir(point).doing(|| format!("cannot make {shown}"))?;
@@ -66,12 +68,12 @@ pub fn measure(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> Cli
             forebay_fuse::mount_floor(&env, &path, &options).await.doing(|| format!("cannot mount at {shown}"))?;
         let (done, result) = oneshot::channel();
         let at = point.to_owned();
-        // The programs: the shard serves them meanwhile.
+        // The programs run in another thread, while the shard serves them.
         let threads = thread::spawn(move || drop(done.send(all(&at, programs, bytes, repetitions))));
         let measured = result.await.unwrap_or_else(|_| Err(CliError::failed("the programs ended without a word")));
         let unmounted = mounted.unmount(measured.is_err()).await.doing(|| format!("cannot unmount {shown}"));
         threads.join().map_err(|_| CliError::failed("a program panicked"))?;
-        // What failed first is what the user is told.
+        // The user is told the first error.
         let measured = measured?;
         unmounted.map(|()| measured)
     })
@@ -82,14 +84,14 @@ fn all(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<F
         let path = point.join(format!("data{number}"));
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
     };
-    // So many that, with the mount's thread, no processor idles.
+    // So many programs that, together with the mount's thread, no processor idles.
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let files = (0..programs.max(cores as u32 + 1))
         .map(open)
         .collect::<std::io::Result<Vec<_>>>()
         .doing(|| "cannot make files".into())?;
     let each = bytes / files.len() as u64;
-    // As many bytes with both: memory that is used again costs less.
+    // Both sizes move as many bytes, because memory that is reused costs less.
     let side = |writes: bool| -> CliResult<(Sample, Line, Line)> {
         let few = medians(repetitions, || phase(&files, writes, FEW_BYTES, (each / FEW_BYTES).max(1)))?;
         let many = medians(repetitions, || phase(&files, writes, MANY_BYTES, (each / MANY_BYTES).max(1)))?;
@@ -103,8 +105,8 @@ fn all(point: &Path, programs: u32, bytes: u64, repetitions: u32) -> CliResult<F
     Ok(Fuse { program_write, program_read, write, read, wake_us, wake_work_us })
 }
 
-/// A program by itself, and how long mount and program take to wake up, once each. Where something else keeps the processors
-/// awake nothing is waited for: it is measured again.
+/// Measures a single program, and the time that mount and program take to wake up, once each. If other work keeps the
+/// processors awake there is no wait to measure, so the measurement is repeated.
 fn woken(mut measure: impl FnMut() -> CliResult<Sample>) -> CliResult<(Sample, f64)> {
     for _ in 0..WAKE_ATTEMPTS {
         let lone = measure()?;
@@ -124,12 +126,12 @@ fn medians(repetitions: u32, mut one: impl FnMut() -> CliResult<Sample>) -> CliR
     Ok(Sample { program_us: of(|s| s.program_us), mount_us: of(|s| s.mount_us), waited_us: of(|s| s.waited_us) })
 }
 
-/// A program for each file makes `requests` of `length` bytes, one behind the other.
+/// A program for each file sends `requests` of `length` bytes, one after another.
 fn phase(files: &[File], writes: bool, length: u64, requests: u64) -> CliResult<Sample> {
     let barrier = Barrier::new(files.len() + 1);
     let program = |file: &File| -> std::io::Result<(f64, u64)> {
         let mut buffer = AlignedBuffer::new(length as usize);
-        // Touched: no measurement pays for page faults.
+        // Already touched: no measurement includes page faults.
         buffer.bytes_mut().fill(1);
         barrier.wait();
         let (cpu, begun) = (posix::thread_cpu_seconds(), posix::monotonic_ns());

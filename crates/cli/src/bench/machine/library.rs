@@ -1,7 +1,8 @@
-//! The client library by itself on small requests, by several programs that take turns in one file: writes that it gathers,
-//! reads that it finds in what it keeps.
+//! The client library alone on small requests. Several programs take turns in one file: the library coalesces their
+//! writes and serves their reads from its read cache.
 //!
-//! What the messages cost that come of them is known (`bench cpu-costs`), and taken off: what is left is the library's.
+//! The costs of the resulting messages are known (`bench cpu-costs`) and subtracted. The rest is the library's own
+//! cost.
 
 use std::path::Path;
 
@@ -19,24 +20,24 @@ use crate::{
     summary::median,
 };
 
-/// Two lengths tell the cost of a request from that of its bytes. Neither is of whole sectors; of both the library reads ahead all
-/// that lies between (see `DENSE_STEP_BYTES` in `forebay_client::limits`).
+/// Two lengths separate the cost of a request from that of its bytes. Neither consists of whole sectors. For both the
+/// library prefetches all bytes between the requests (see `DENSE_STEP_BYTES` in `forebay_client::limits`).
 const LENGTHS: [u64; 2] = [16_000, 48_000];
-/// Programs: more of them would be further apart than what is read ahead as a whole.
+/// Programs. With more of them the distances would exceed what is prefetched as a whole.
 const PROGRAMS: u64 = 4;
-/// All payload there is: more than there is near a core.
+/// Bytes of the whole payload: more than a core's caches hold.
 const PAYLOAD_BYTES: u64 = 256 << 20;
 
-/// CPU time of a small request, beside that of messages.
+/// CPU time of a small request, without that of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
-    /// A write that is gathered with others.
+    /// A write that is coalesced with others.
     pub gather: Line,
-    /// A read that is answered from what is kept.
+    /// A read that the read cache serves.
     pub kept: Line,
 }
 
-/// What a phase took.
+/// The cost of a phase.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
     cpu_us: f64,
@@ -46,14 +47,14 @@ struct Spent {
 }
 
 impl Spent {
-    /// Of a request, less its part of messages that cost `message` each.
+    /// Microseconds of a request, less its part of messages that cost `message` each.
     fn beside(self, message: Line) -> f64 {
         let messages_us = self.messages * message.us + self.bytes * message.byte_ns / 1e3;
         (self.cpu_us - messages_us) / self.requests
     }
 }
 
-/// Measures over servers of its own in `dir`.
+/// Measures over servers that it starts in `dir`.
 pub fn measure(dir: &Path, amount: Amount, costs: &Costs) -> CliResult<Library> {
     let _waiting = progress::spinner("the client library");
     let servers = Servers::start(dir, None, 1, amount.bytes * 4)?;
@@ -82,7 +83,7 @@ async fn phases(env: &Env, mgs: &[Address], length: u64, bytes: u64) -> ClientRe
     let requests = bytes / length / PROGRAMS * PROGRAMS;
     let mut spent = [Spent::default(); 2];
     for (spent, reads) in spent.iter_mut().zip([false, true]) {
-        // Another mount has kept nothing of what is read.
+        // A new mount for the reads: its read cache is empty.
         let options = MountOptions { description: "bench machine".into(), ..MountOptions::new(mgs.to_vec()) };
         let client = Client::mount(env, options).await?;
         let mut files = Vec::new();
@@ -95,7 +96,7 @@ async fn phases(env: &Env, mgs: &[Address], length: u64, bytes: u64) -> ClientRe
             if reads {
                 client.read_parts(file, offset, length as usize).await?;
             } else {
-                // As a mount has it: from the beginning of a sector on.
+                // Begins at a sector boundary, as in a mount.
                 let at = (number * length.next_multiple_of(4096) % (PAYLOAD_BYTES - length)) as usize & !4095;
                 client.write(file, offset, payload.slice(at..at + length as usize)).await?;
             }
@@ -114,7 +115,7 @@ async fn phases(env: &Env, mgs: &[Address], length: u64, bytes: u64) -> ClientRe
         };
         if reads {
             client.unlink(&caller(), Fid::ROOT, NAME).await?;
-            // The next round finds the room.
+            // So that the space is free for the next round.
             client.sync_all().await?;
         }
         client.unmount().await?;
@@ -122,7 +123,7 @@ async fn phases(env: &Env, mgs: &[Address], length: u64, bytes: u64) -> ClientRe
     Ok(spent)
 }
 
-/// The file.
+/// Name of the file.
 const NAME: &[u8] = b"small";
 
 async fn open(client: &Client, reads: bool, is_first: bool) -> ClientResult<OpenFile> {

@@ -1,8 +1,9 @@
-//! `forebay bench machine`: measures what the laboratory has to know of this machine, and writes its description.
+//! `forebay bench machine`: measures the parameters of this machine that the laboratory needs, and writes its
+//! description.
 //!
-//! One machine for programs, mount and servers, as `forebay up` makes it: the device by itself, the FUSE layer by itself
-//! (over an empty file system), messages over Unix sockets, the client library on small requests. Nothing of it is measured
-//! through all of them together: that is what `forebay sim FILE` predicts and `forebay bench ior` shows.
+//! One machine runs programs, mount and servers, as with `forebay up`. Each layer is measured alone: the device, the
+//! FUSE layer (over an empty file system), messages over Unix sockets, the client library on small requests. Nothing is
+//! measured through all layers together: `forebay sim FILE` predicts that, and `forebay bench ior` measures it.
 
 mod describe;
 mod device;
@@ -43,7 +44,7 @@ pub struct MachineArgs {
     pub repetitions: u32,
 }
 
-/// Measures all, writes the description.
+/// Measures everything and writes the description.
 pub fn run(args: &MachineArgs) -> CliResult {
     if args.osts == 0 || args.osts > 100 || args.programs == 0 || args.programs > 1024 || args.repetitions == 0 {
         return Err(CliError::usage("--osts: 1 to 100; -N: 1 to 1024; -i: at least 1"));
@@ -67,7 +68,7 @@ pub fn run(args: &MachineArgs) -> CliResult {
     }
     std::fs::create_dir_all(&args.dir).doing(|| format!("cannot make {shown}"))?;
     let measured = measure(args);
-    // Never into what is still mounted.
+    // Remove the mount point first, so that nothing that is still mounted is deleted.
     let mnt = args.dir.join("mnt");
     let emptied = if mnt.exists() { std::fs::remove_dir(&mnt) } else { Ok(()) };
     let removed = emptied.and_then(|()| std::fs::remove_dir_all(&args.dir));

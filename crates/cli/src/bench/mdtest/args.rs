@@ -1,4 +1,4 @@
-//! Arguments of `forebay bench mdtest`, and what they mean together.
+//! Arguments of `forebay bench mdtest`, and their combinations.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::{
     units::{parse_count, parse_size, show_count},
 };
 
-/// Items of a process where nothing else is said.
+/// Default items of a process.
 const ITEMS: u64 = 1000;
 /// Most levels of a tree: their paths stay below the 4096 bytes that a system call takes.
 const DEPTH: u32 = 100;
@@ -96,7 +96,7 @@ pub struct MdtestArgs {
 }
 
 impl MdtestArgs {
-    /// Refuses what makes no sense together.
+    /// Refuses combinations that make no sense.
     pub fn validate(&self) -> CliResult {
         let wrong = |message: String| Err(CliError::usage(message));
         if self.procs == 0 || self.procs > TASKS {
@@ -130,7 +130,7 @@ impl MdtestArgs {
         !(self.create || self.stat || self.read || self.remove)
     }
 
-    /// Whether the run makes its items.
+    /// Whether the run creates its items.
     pub fn creates(&self) -> bool {
         self.create || self.all_phases()
     }
@@ -140,7 +140,7 @@ impl MdtestArgs {
         self.remove || self.all_phases()
     }
 
-    /// What to do, in mdtest's order: directories, then files.
+    /// The phases in mdtest's order: directories, then files.
     pub fn phases(&self) -> Vec<Op> {
         let all = self.all_phases();
         let wanted = |op: &Op| match op {
@@ -173,7 +173,7 @@ impl MdtestArgs {
         Tree { branching: self.branching, depth: self.depth, leaves_only: self.leaves_only }
     }
 
-    /// Items of each process; `None` if those of all are more than can be counted.
+    /// Items of each process; `None` if the total overflows.
     fn total_items(&self) -> Option<u64> {
         let holders = self.tree().holders();
         let each = match self.per_directory {
@@ -188,13 +188,13 @@ impl MdtestArgs {
         Layout { tree: self.tree(), own: self.own_directories, items }
     }
 
-    /// What the run does.
+    /// The plan of the run.
     pub fn plan(&self) -> Plan {
         let named = |op: Op| if op.is_of_files() { format!("file-{}", op.name()) } else { op.name().to_owned() };
         Plan { layout: self.layout(), tasks: self.procs, stride: self.stride, cpu_of: self.cpu_of.clone(), named }
     }
 
-    /// What process `rank` needs to know, but for where it works.
+    /// The configuration of process `rank`, except the directory it works in.
     pub fn task_config(&self, rank: u32, plan: &Plan) -> TaskConfig {
         TaskConfig {
             rank,
@@ -207,7 +207,7 @@ impl MdtestArgs {
         }
     }
 
-    /// What was run, in one sentence.
+    /// The run in one sentence.
     pub fn headline(&self) -> String {
         let layout = self.layout();
         let kinds = match (self.files, self.directories) {
@@ -228,7 +228,7 @@ impl MdtestArgs {
         )
     }
 
-    /// For the JSON report.
+    /// The arguments in the JSON report.
     pub fn parameters(&self) -> Value {
         let (layout, tree) = (self.layout(), self.tree());
         let dirs: Vec<String> = self.dirs.iter().map(|dir| dir.display().to_string()).collect();

@@ -1,7 +1,7 @@
-//! `forebay bench mdtest`: processes that make, look at and remove directories and files together, on any directory.
+//! `forebay bench mdtest`: processes that create, stat and remove directories and files together, on any directory.
 //!
-//! The flags are mdtest's where mdtest has one, but `-N` is the number of processes, as in `bench ior`. A phase lasts from
-//! the moment that all are let go to the end of the last one's last operation.
+//! The flags are mdtest's where mdtest has one, but `-N` is the number of processes, as in `bench ior`. A phase lasts
+//! from the common start to the end of the last operation of any process.
 
 mod args;
 

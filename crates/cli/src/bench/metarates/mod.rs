@@ -1,7 +1,7 @@
 //! `forebay bench metarates`: rates of create, stat and utime, by several processes, on any directory.
 //!
-//! As the program of that name does: files without data, in one directory for all or one for each; the rate of all
-//! together, and those of the slowest and the fastest process. What it made it removes, and tells at which rate.
+//! As the original metarates does: files without data, in one directory for all or one for each process. It reports the
+//! total rate, and those of the slowest and the fastest process. It removes its files, and reports that rate too.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::{
     units::{parse_count, show_count},
 };
 
-/// In this order.
+/// The phases, in this order.
 const PHASES: [Op; 4] = [Op::Create, Op::Stat, Op::Utime, Op::Remove];
 /// The directory of a run.
 const NAME: &str = "metarates.files";

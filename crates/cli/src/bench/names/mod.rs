@@ -1,6 +1,7 @@
-//! Operations on names by several processes, on any directory: what `bench mdtest` and `bench metarates` share.
+//! Directory operations by several processes, on any directory: the common part of `bench mdtest` and
+//! `bench metarates`.
 //!
-//! Not here: which operations, in which order, called what.
+//! Not here: which operations run, their order and their names.
 
 mod run;
 mod site;

@@ -1,4 +1,4 @@
-//! A run on its way: its processes, its phases, what they measured.
+//! A run in progress: its processes, its phases, their results.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -18,42 +18,42 @@ use crate::{
     progress::{self, Counts},
 };
 
-/// The signal that ends the run, once it has come.
+/// The signal that ends the run, once it has arrived.
 static ENDING: AtomicI32 = AtomicI32::new(0);
 
-/// Processes at work.
+/// Running processes.
 pub struct Run<'a> {
-    // Dropped first: nobody makes anything while the site is removed.
+    // Dropped first, so that no process creates anything while the site is removed.
     crew: Crew<Task>,
-    /// Where they work.
+    /// Their working directories.
     pub site: Site,
     plan: &'a Plan,
     rows: Vec<Row>,
 }
 
-/// What a run does.
+/// The plan of a run.
 pub struct Plan {
     /// All items of all processes.
     pub layout: Layout,
     /// Processes.
     pub tasks: u32,
-    /// Whose items are looked at: those of the process this many further.
+    /// Read-only phases use the items of the process this many ranks further.
     pub stride: u32,
     /// Processes whose CPU time is reported too.
     pub cpu_of: Vec<u32>,
-    /// What a phase is called.
+    /// The name of a phase.
     pub named: fn(Op) -> String,
 }
 
 impl<'a> Run<'a> {
-    /// Starts the processes; `config` says what each needs to know, but for where it works.
+    /// Starts the processes. `config` is the configuration of each, except the directory it works in.
     pub fn start(plan: &'a Plan, site: Site, config: impl Fn(u32) -> TaskConfig) -> CliResult<Self> {
         let placed = |rank| Ok(TaskConfig { base: site.base(rank)?, ..config(rank) });
         let configs = (0..plan.tasks).map(placed).collect::<CliResult<Vec<_>>>()?;
         Ok(Self { crew: Crew::start(&configs)?, site, plan, rows: Vec::new() })
     }
 
-    /// All processes do this to all their items; they begin together.
+    /// All processes apply `op` to all their items; they begin together.
     pub fn phase(&mut self, op: Op, repetition: u32) -> CliResult {
         let orders = (0..self.plan.tasks).map(|rank| self.order(op, rank)).collect::<CliResult<Vec<_>>>()?;
         let name = (self.plan.named)(op);
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The rate of a phase, from the first beginning to the last end; and the slowest and the fastest process.
+/// The rate of a phase, from the first begin to the last end, and the slowest and the fastest process.
 fn sample(results: &[TaskResult], server_cpu_s: Option<f64>) -> Sample {
     let worked = || results.iter().filter(|result| result.ops > 0);
     let begin_ns = worked().map(|result| result.begin_ns).min().unwrap_or(0);
@@ -113,8 +113,8 @@ fn sample(results: &[TaskResult], server_cpu_s: Option<f64>) -> Sample {
     Sample { value: rate(ops, end_ns - begin_ns), details }
 }
 
-/// Ctrl-C and SIGTERM end the processes, and with them the run as an error would: it removes what it made. A second one
-/// ends it at once.
+/// After Ctrl-C or SIGTERM the processes end, and the run ends as after an error: it removes what it created. A second
+/// signal ends it at once.
 pub fn end_at_signals() {
     posix::catch_signals();
     std::thread::spawn(|| {
@@ -126,7 +126,7 @@ pub fn end_at_signals() {
     });
 }
 
-/// Why a run that was interrupted ended; the errors that follow from it say less.
+/// The error of a run that was interrupted; the errors that follow from the interrupt are less useful.
 pub fn or_interrupted(error: CliError) -> CliError {
     match ENDING.load(Ordering::SeqCst) {
         0 => error,

@@ -1,7 +1,7 @@
-//! Where a run works: a directory of its own in each directory that was named, which may be mounts of one file system or
-//! of several.
+//! The working directories of a run: a new directory in each directory on the command line. Those may be mounts of one
+//! file system or of several.
 //!
-//! Invariant: what a run has made is gone when it has failed, and nothing that was there before is touched.
+//! Invariant: when a run fails, what it created is removed, and nothing that existed before is touched.
 
 use std::{
     fs, io,
@@ -17,9 +17,9 @@ use crate::{
 /// The directories of a run.
 pub struct Site {
     bases: Vec<PathBuf>,
-    /// For each, the first one that shows the same files.
+    /// For each directory, the first one that shows the same files.
     homes: Vec<usize>,
-    /// Those that this run made, and has to remove.
+    /// The directories that this run created and has to remove.
     made: Vec<PathBuf>,
 }
 
@@ -37,7 +37,7 @@ impl Site {
         for base in &site.bases {
             match fs::create_dir(base) {
                 Ok(()) => site.made.push(base.clone()),
-                // Made a moment ago, through another mount.
+                // Created a moment ago, through another mount.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(CliError::failed(format!("cannot make {}: {error}", base.display()))),
             }
@@ -46,7 +46,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Finds what an earlier run has left.
+    /// Finds what an earlier run kept.
     pub fn find(dirs: &[PathBuf], name: &str) -> CliResult<Self> {
         let bases = bases(dirs, name)?;
         if let Some(base) = bases.iter().find(|base| !base.is_dir()) {
@@ -55,29 +55,29 @@ impl Site {
         Ok(Self { homes: homes(&bases)?, bases, made: Vec::new() })
     }
 
-    /// The directory that `rank` works in: the processes are spread over all.
+    /// The directory that `rank` works in: the processes are spread over all directories.
     pub fn base(&self, rank: u32) -> CliResult<String> {
         utf8(&self.bases[self.place(rank)])
     }
 
-    /// Where `rank` finds the items of `of_rank`, if not in its own base.
+    /// Where `rank` finds the items of `of_rank`, if not in its own directory.
     pub fn elsewhere(&self, rank: u32, of_rank: u32) -> CliResult<Option<String>> {
         let (own, other) = (self.homes[self.place(rank)], self.homes[self.place(of_rank)]);
         if own == other { Ok(None) } else { self.base(of_rank).map(Some) }
     }
 
-    /// Whether `rank` makes the tree that all processes with the same files share.
+    /// Whether `rank` creates the tree that all processes with the same files share.
     pub fn makes_shared_tree(&self, rank: u32) -> bool {
         let home = |rank: u32| self.homes[self.place(rank)];
         (0..rank).all(|before| home(before) != home(rank))
     }
 
-    /// Leaves everything for a later run.
+    /// Keeps everything for a later run.
     pub fn keep(mut self) {
         self.made.clear();
     }
 
-    /// Removes what is empty now: the end of a run that has removed its items.
+    /// Removes directories that are empty now: the end of a run that has removed its items.
     pub fn finish(mut self) -> CliResult {
         self.made.clear();
         let homes = self.homes.iter().enumerate().filter(|(place, home)| place == *home).map(|(place, _)| place);
@@ -113,7 +113,7 @@ fn bases(dirs: &[PathBuf], name: &str) -> CliResult<Vec<PathBuf>> {
     dirs.iter().map(base).collect()
 }
 
-/// For each directory the first one in which what is made in the other can be seen: mounts of one file system.
+/// For each directory the first one through which files created in it are visible: mounts of one file system.
 fn homes(bases: &[PathBuf]) -> CliResult<Vec<usize>> {
     let mut homes = Vec::new();
     for (place, base) in bases.iter().enumerate() {
@@ -140,7 +140,7 @@ mod tests {
             Self(path)
         }
 
-        /// `a`, `b`, and `a` by another way, as a second mount would show it.
+        /// `a`, `b`, and `a` by another path, as a second mount would show it.
         fn dirs(&self) -> Vec<PathBuf> {
             let link = self.0.join("again");
             if link.symlink_metadata().is_err() {

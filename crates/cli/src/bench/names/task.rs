@@ -1,6 +1,6 @@
-//! One process of a run: one kind of operation on each of its items, as fast as it can.
+//! One process of a run: applies one kind of operation to each of its items, as fast as it can.
 //!
-//! It works in the directory of the run, so that paths are as long as they are deep.
+//! Its current directory is that of the run, so that paths are only as long as the tree is deep.
 
 use std::{
     fs::{self, OpenOptions},
@@ -20,7 +20,7 @@ use crate::{
     posix,
 };
 
-/// What a process needs to know for the whole run.
+/// The configuration of a process for the whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TaskConfig {
     /// Its number.
@@ -29,13 +29,13 @@ pub struct TaskConfig {
     pub layout: Layout,
     /// The directory of the run.
     pub base: String,
-    /// Written to each new file.
+    /// Bytes written to each new file.
     pub write_bytes: u64,
-    /// Read from each file.
+    /// Bytes read from each file.
     pub read_bytes: u64,
     /// fsync before close.
     pub sync: bool,
-    /// Looks at its items in an order of this seed.
+    /// Read-only phases visit the items in a random order of this seed.
     pub random_seed: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// As it is called in reports that know files only, or else with [`Op::is_of_files`].
+    /// The name in reports that know files only. Other reports combine it with [`Op::is_of_files`].
     pub fn name(self) -> &'static str {
         match self {
             Op::MakeTree => "tree-create",
@@ -86,12 +86,12 @@ impl Op {
         matches!(self, Op::Create | Op::Stat | Op::Read | Op::Utime | Op::Remove)
     }
 
-    /// Whether it is on the tree, not on items in it.
+    /// Whether it works on the tree, not on items in it.
     pub fn is_of_tree(self) -> bool {
         matches!(self, Op::MakeTree | Op::RemoveTree)
     }
 
-    /// Whether it leaves everything as it is, so that anybody's items will do, in any order.
+    /// Whether it is read-only, so that it may use another process's items, in any order.
     pub fn only_looks(self) -> bool {
         matches!(self, Op::StatDirectory | Op::Stat | Op::Read)
     }
@@ -102,11 +102,11 @@ impl Op {
 pub struct Order {
     /// What to do.
     pub op: Op,
-    /// Whose items: its own, or those of a neighbour.
+    /// The rank whose items to use: its own, or a neighbour's.
     pub of_rank: u32,
-    /// Where they are, if not in the directory of the run as this process sees it.
+    /// The directory of the items, if it is not the working directory of this process.
     pub elsewhere: Option<String>,
-    /// Nothing to do in this phase: another process makes the tree for all.
+    /// Idle in this phase: another process creates the tree for all.
     pub idle: bool,
 }
 
@@ -160,7 +160,7 @@ impl Work for Task {
     }
 }
 
-/// Counts operations and times them: one begins where the one before ended.
+/// Counts and times operations: each begins where the previous one ended.
 struct Clock<'a> {
     result: TaskResult,
     progress: &'a mut Progress,

@@ -1,6 +1,6 @@
-//! Which directories a run has and where each item lies: mdtest's arithmetic, without I/O.
+//! Which directories a run has, and which of them holds each item: mdtest's arithmetic, without I/O.
 //!
-//! Order: directories are numbered level by level from the root, which is 0; items fill one directory after the other.
+//! Order: directories are numbered level by level from the root, which is 0. Items fill one directory after the other.
 
 use std::ops::Range;
 
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 /// Most directories of one tree.
 pub const DIRECTORIES: u64 = 10_000_000;
 
-/// Directories within directories.
+/// Nested directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
-    /// Directories in each directory, but for the last level.
+    /// Directories in each directory, except in the last level.
     pub branching: u64,
     /// Levels below the root.
     pub depth: u32,
-    /// Items lie in the last level only.
+    /// Only the last level holds items.
     pub leaves_only: bool,
 }
 
 impl Tree {
-    /// The root and all below it; `None` beyond [`DIRECTORIES`].
+    /// Number of directories with the root; `None` beyond [`DIRECTORIES`].
     pub fn directories(&self) -> Option<u64> {
         let mut all = 1_u64;
         let mut level = 1_u64;
@@ -51,7 +51,7 @@ impl Tree {
 /// All items of all processes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Layout {
-    /// Of each process, or of all together.
+    /// The tree of each process, or the one of all together.
     pub tree: Tree,
     /// A tree for each process.
     pub own: bool,
@@ -65,7 +65,7 @@ impl Layout {
         if self.own { format!("task.{rank}") } else { "shared".into() }
     }
 
-    /// Items of one process in a directory (in the last one perhaps less).
+    /// Items of one process in a directory; the last one may hold fewer.
     pub fn per_directory(&self) -> u64 {
         let holders = self.tree.holders();
         self.items.div_ceil(holders.end - holders.start).max(1)

@@ -10,9 +10,9 @@ use crate::{
     units::{parse_count, parse_positive_size},
 };
 
-/// Files that a worker makes at a time.
+/// Files that a worker creates at a time.
 pub const CHUNK: u64 = 1000;
-/// Data bytes of the MDT for each file: rows, and room for the checkpoint that replaces them.
+/// Data bytes of the MDT for each file: rows, and space for the checkpoint that replaces them.
 const STORE_BYTES_PER_FILE: u64 = 1 << 10;
 
 /// One process of a run.
@@ -67,7 +67,7 @@ pub struct NamespaceArgs {
 }
 
 impl NamespaceArgs {
-    /// Refuses what makes no sense.
+    /// Refuses values that make no sense.
     pub fn validate(&self) -> CliResult {
         if self.per_directory < CHUNK || !self.per_directory.is_multiple_of(CHUNK) {
             return Err(CliError::usage("--per-directory must be a multiple of 1000"));
@@ -84,7 +84,7 @@ impl NamespaceArgs {
         bytes.next_multiple_of(64 << 20).max(512 << 20)
     }
 
-    /// For the JSON report.
+    /// The arguments in the JSON report.
     pub fn parameters(&self) -> Value {
         json!({
             "files": self.files, "files_per_directory": self.per_directory, "depth": self.depth,

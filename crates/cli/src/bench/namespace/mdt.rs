@@ -1,5 +1,5 @@
-//! A metadata server, an OST that never gets data, and their only client in one process: every request passes rpc,
-//! target, mds and store.
+//! A metadata server, an OST that never gets data, and their only client, in one process. Every request passes through
+//! rpc, target, mds and store.
 
 use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 
@@ -17,12 +17,12 @@ use forebay_target::{Target, TargetOptions};
 
 use crate::error::{CliError, CliResult, Doing};
 
-/// Where they listen: within this process.
+/// Addresses within this process.
 const MDT_ADDRESS: &str = "bench-mdt";
 const OST_ADDRESS: &str = "bench-ost";
-/// Bytes the client may keep for replay.
+/// Bytes that the client may pin for replay.
 const PINNED_BYTES: u64 = 64 << 20;
-/// Bytes of names that are listed at a time.
+/// Bytes of directory entries in one reply.
 const LISTED_BYTES: u32 = 64 << 10;
 const S_IFDIR: u32 = 0o040_000;
 
@@ -60,7 +60,7 @@ impl Mdt {
             cluster,
             target: TargetId::mdt(0),
             addresses: vec![address],
-            // New at each start: after a crash the server waits for the client that died with it.
+            // New at each start: after a crash the server waits for the client that crashed with it.
             client: Uuid::from_random(env.random_u64(), env.random_u64()),
             description: "bench namespace".into(),
             pins: PinBudget::new(PINNED_BYTES),
@@ -108,7 +108,7 @@ async fn serve(env: &Env, target: &Target, name: &str) -> CliResult<Address> {
     Ok(address)
 }
 
-/// Gives back what is recalled, until the session is closed: nothing is kept here.
+/// Releases recalled leases until the session is closed. This client caches nothing.
 async fn give_back(session: ClientSession) {
     let mut heard = AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed: Vec::new() };
     while let Ok(recalls) = session.ask(&heard).await {
@@ -117,7 +117,7 @@ async fn give_back(session: ClientSession) {
 }
 
 impl Client {
-    /// Makes a directory of the root; returns its fid.
+    /// Makes a directory in the root; returns its fid.
     pub async fn mkdir(&self, name: &str) -> CliResult<Fid> {
         let fid = self.fid().await?;
         let request = Make {
@@ -150,13 +150,13 @@ impl Client {
         self.session.call(&request, Call::default()).await.doing(|| format!("create {name}")).map(drop)
     }
 
-    /// Takes a file away.
+    /// Unlinks a file.
     pub async fn unlink(&self, parent: Fid, name: &str) -> CliResult {
         let request = Unlink { caller: root(), parent, name: name.to_owned().into(), at_ns: 0 };
         self.session.call(&request, Call::default()).await.doing(|| format!("unlink {name}")).map(drop)
     }
 
-    /// Names behind `cookie`: how many, and where the next ones begin, if there are any.
+    /// The number of entries after `cookie` in one reply, and the cookie for the next ones, if there are any.
     pub async fn list(&self, fid: Fid, cookie: u64) -> CliResult<(usize, Option<u64>)> {
         let request = ReadDir { fid, cookie, max_bytes: LISTED_BYTES, with_attributes: false };
         let reply = self.session.call(&request, Call::default()).await.doing(|| "list".into())?.reply;

@@ -1,7 +1,7 @@
 //! `forebay bench namespace`: files without data on a metadata server: memory, rates, restarts.
 //!
-//! Each phase is a process of its own, so that each has a peak memory of its own: one makes the files and stops cleanly,
-//! one starts and looks some up, one starts, makes more and is killed, one starts after that.
+//! Each phase is a process of its own, and so has its own peak memory. The first creates the files and stops cleanly.
+//! The second starts and looks some up. The third starts, creates more and is killed. The fourth starts after that.
 //! Client and server share the process: memory and CPU are those of both.
 
 mod args;
@@ -32,9 +32,9 @@ use crate::{
     units::{MIB, show_count},
 };
 
-/// Data bytes of the OST, which gets none.
+/// Data bytes of the OST, which stays empty.
 const OST_BYTES: u64 = 256 << 20;
-/// The run's directory in the one it is given.
+/// The run's directory within the given one.
 const SCRATCH: &str = "forebay-bench-namespace";
 
 /// Runs the benchmark and prints its report.
@@ -71,7 +71,7 @@ async fn format(env: &Env, dir: &Path, mdt_bytes: u64) -> CliResult {
     Ok(())
 }
 
-/// Runs a phase; returns what it said.
+/// Runs a phase; returns its results.
 fn process(args: &NamespaceArgs, phase: Phase) -> CliResult<Value> {
     let phase_name = clap::ValueEnum::to_possible_value(&phase).expect("no phase is hidden").get_name().to_owned();
     let numbers = [

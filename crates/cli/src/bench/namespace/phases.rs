@@ -1,4 +1,4 @@
-//! What each process of a run does. It says what it measured in one line of JSON.
+//! The processes of a run. Each prints its results in one line of JSON.
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,7 +24,7 @@ use crate::{
     summary::Summary,
 };
 
-/// First directory made before the crash; those of the first process are below.
+/// First directory created before the crash; the first process's directories have smaller numbers.
 const CRASH_DIRECTORIES: u64 = 1 << 40;
 
 /// Runs one process of a run; `dir` holds the targets.
@@ -92,17 +92,18 @@ async fn restart(args: &NamespaceArgs, mdt: Mdt, serving_s: f64) -> CliResult<Va
     Ok(measured)
 }
 
-/// Makes a few more files; the last second of them is not committed yet.
+/// Creates a few more files; those of the last second are not committed yet.
 async fn crash(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
     make(env, args, mdt.client(), CRASH_DIRECTORIES, args.before_crash).await?;
     Ok(json!({ "peak_bytes": posix::memory_bytes("VmHWM") }))
 }
 
-/// Makes `files` files in directories `first` and on, several directories at a time. When each directory was done.
+/// Creates `files` files in directories `first` and on, several directories at a time. Returns when each chunk was
+/// done.
 async fn make(env: &Env, args: &NamespaceArgs, client: &Client, first: u64, files: u64) -> CliResult<Vec<u64>> {
     let bar = Rc::new(progress::bar("making files", files, Counts::Things));
     let done_ns = Rc::new(RefCell::new(Vec::new()));
-    // The directory that is being filled, for as many chunks as there are of it.
+    // The directory that is being filled, and its fid.
     let current: Rc<Mutex<Option<(u64, Fid)>>> = Rc::default();
     let (per_directory, of_all, told) = (args.per_directory, client.clone(), done_ns.clone());
     in_chunks(env, args.depth, files, move |chunk: Range<u64>| {
@@ -132,7 +133,7 @@ async fn make(env: &Env, args: &NamespaceArgs, client: &Client, first: u64, file
     Ok(done_ns.take())
 }
 
-/// Takes all files away, and lists their directories meanwhile, page by page, from the beginning again and again.
+/// Removes all files. Meanwhile it lists their directories page by page, again and again from the beginning.
 async fn remove(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
     let bar = Rc::new(progress::bar("removing files", args.files, Counts::Things));
     let (client, per_directory) = (mdt.client().clone(), args.per_directory);
@@ -156,7 +157,7 @@ async fn remove(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
         });
         (task, listed)
     };
-    // Looked up once.
+    // The current directory, looked up once.
     let current: Rc<Mutex<Option<(u64, Fid)>>> = Rc::default();
     in_chunks(env, args.depth, args.files, move |chunk: Range<u64>| {
         let (bar, client, current) = (bar.clone(), client.clone(), current.clone());
@@ -191,7 +192,7 @@ async fn remove(env: &Env, args: &NamespaceArgs, mdt: Mdt) -> CliResult<Value> {
     }))
 }
 
-/// What a lister saw.
+/// The results of a lister.
 #[derive(Default)]
 struct Listed {
     pages: u64,
@@ -230,7 +231,7 @@ where
     Ok(())
 }
 
-/// Files made in a second in one tenth of the run; 0 if it was too short to tell.
+/// Files created per second in one tenth of the run; 0 if it was too short to measure.
 fn rate_of_tenth(done_ns: &[u64], tenth: usize) -> f64 {
     let (from, to) = (done_ns.len() * tenth / 10, (done_ns.len() * (tenth + 1) / 10).saturating_sub(1));
     match (done_ns.get(from), done_ns.get(to)) {

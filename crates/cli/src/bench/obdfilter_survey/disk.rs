@@ -17,7 +17,7 @@ use crate::{
     server::OST_CACHE_BYTES,
 };
 
-/// What a shard is told to do.
+/// An order to a shard.
 struct Order {
     work: Work,
     done: oneshot::Sender<Result<(), String>>,
@@ -47,11 +47,11 @@ impl Disk {
         Ok(disk)
     }
 
-    /// All stores do their part.
+    /// Runs `work` on all stores.
     pub async fn run(&self, work: &Work) -> CliResult {
         let order = |(orders, _): &Shard| {
             let (done, answer) = oneshot::channel();
-            // A shard that has ended says why below.
+            // If the shard has ended, its error is reported below.
             let _ = orders.send(Order { work: *work, done });
             answer
         };
@@ -74,7 +74,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A run that failed leaves nothing behind either; what cannot be removed is seen by whoever looks there next.
+        // A failed run leaves nothing behind either. The next user of the directory sees what cannot be removed.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
@@ -85,7 +85,7 @@ async fn serve(env: &Env, place: &Path, mut orders: mpsc::UnboundedReceiver<Orde
     let store = opened.inspect_err(|error| env.log(&error.to_string())).map_err(|error| error.to_string())?;
     let load = Load::new(env, store.clone(), true);
     while let Some(Order { work, done }) = orders.recv().await {
-        // Nobody waits any more if another store has failed.
+        // If another store has failed, nothing receives this.
         let _ = done.send(run(&load, work).await.map_err(|error| error.to_string()));
     }
     drop(load);

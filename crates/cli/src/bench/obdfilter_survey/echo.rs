@@ -1,6 +1,6 @@
-//! Servers that take bulk and give bulk as an OST does, and keep nothing: no store, no transno, no order.
+//! Servers that receive and send bulk as an OST does, and store nothing: no store, no transno, no order.
 //!
-//! What arrives is checked against its sums, as an OST checks it. What is read is always the same bytes.
+//! They verify the checksums of what they receive, as an OST does. Reads always return the same bytes.
 
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ use forebay_rpc::{
 use super::sessions::payload;
 use crate::error::{CliError, CliResult};
 
-/// Of the bulk in the memory of one server.
+/// Bound on the bulk in one server's memory.
 const BULK_BYTES: u64 = 256 << 20;
 const INCARNATION: Incarnation = Incarnation(1);
 const WRITE_ID: WriteId = WriteId { client: 1, sequence: 1 };
@@ -37,7 +37,7 @@ pub struct Echoes {
 }
 
 impl Echoes {
-    /// Starts them at free ports of this machine.
+    /// Starts them on free ports of this machine.
     pub async fn start(env: &Env, osts: u32, rsz: u64) -> CliResult<Self> {
         let (stop, stopped) = watch::channel(false);
         let (mut addresses, mut shards) = (Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ impl Echoes {
         Ok(Self { addresses, stop, shards })
     }
 
-    /// Whom to talk to, and where.
+    /// The servers and their addresses.
     pub fn peers(&self) -> Vec<(TargetId, Vec<Address>)> {
         let peer = |(index, address): (u32, &Address)| (TargetId::ost(index), vec![address.clone()]);
         (0..).zip(&self.addresses).map(peer).collect()
@@ -75,7 +75,7 @@ impl Echoes {
     pub async fn end(self) {
         self.stop.send_replace(true);
         for shard in self.shards {
-            // One that panicked has ended, too.
+            // A shard that panicked has ended, too.
             let _ = shard.await;
         }
     }
@@ -84,7 +84,7 @@ impl Echoes {
 struct Echo {
     id: TargetId,
     bytes: Bytes,
-    /// Sums of its blocks, not sealed.
+    /// Sums of the blocks, not sealed.
     plain: Vec<u64>,
 }
 

@@ -1,12 +1,16 @@
-//! `forebay bench obdfilter-survey`: sequential I/O by many threads on many objects, layer by layer, as the tool of that name
-//! of the Lustre I/O kit does it ([Spider] figures 6 and 7).
+//! `forebay bench obdfilter-survey`: sequential I/O by many threads on many objects, layer by layer. It works as the
+//! tool of that name in the Lustre I/O kit does ([Spider] figures 6 and 7).
 //!
-//! Cases: `disk`, the stores alone, in this process, without sessions or RPC; `network`, bulk to and from servers that keep
-//! nothing; `netdisk`, the OSTs themselves, over TCP, without files; `striped`, files over all OSTs, with an MDT. What lies
-//! between two cases is what the layer between them costs.
+//! Cases:
+//! - `disk`: the stores alone, in this process, without sessions or RPC
+//! - `network`: bulk to and from servers that store nothing
+//! - `netdisk`: the OSTs themselves, over TCP, without files
+//! - `striped`: files over all OSTs, with an MDT
 //!
-//! A thread writes, writes again and reads its own part of an object, one request at a time. A phase ends when all of it is
-//! durable. Servers of `netdisk` and `striped` are processes of their own, started and stopped as `up` and `down` do.
+//! The difference between two cases is the cost of the layer between them.
+//!
+//! A thread writes, rewrites and reads its own part of an object, one request at a time. A phase ends when all of it is
+//! durable. Servers of `netdisk` and `striped` are separate processes, started and stopped as `up` and `down` do.
 
 mod disk;
 mod echo;
@@ -38,7 +42,7 @@ use crate::{
     units::{MIB, parse_positive_size, show_bytes},
 };
 
-/// Bytes of an OST's data at least.
+/// Least data bytes of an OST.
 const OST_BYTES_MIN: u64 = 256 << 20;
 
 /// A layer and what lies below.
@@ -129,7 +133,7 @@ impl SurveyArgs {
         plan::points(self.nobjlo..=self.nobjhi, self.thrlo..=self.thrhi)
     }
 
-    /// Room for what is written twice, and for the row before while the cleaner has not been there.
+    /// Space for data that is written twice, and for the previous row until the cleaner has freed it.
     fn ost_bytes(&self) -> u64 {
         (self.size * 4).max(OST_BYTES_MIN).next_multiple_of(1 << 20)
     }
@@ -163,7 +167,7 @@ pub fn run(args: &SurveyArgs) -> CliResult {
     Ok(())
 }
 
-/// What is measured.
+/// The system under test.
 enum Site {
     Disk(Disk),
     Network(Echoes, Sessions),
@@ -261,7 +265,7 @@ fn row(case: &str, osts: u32, point: Point, phase: Phase) -> Row {
     Row { phase: phase.name().into(), labels, unit: "MiB/s", samples: Vec::new() }
 }
 
-/// A line for each row of the tool: its phases side by side, in MiB/s.
+/// A line for each row, as the Lustre tool prints it: its phases side by side, in MiB/s.
 fn table(rows: &[Row]) -> Vec<String> {
     let heads = ["case", "osts", "obj", "thr", "write MiB/s", "rewrite MiB/s", "read MiB/s"];
     let cell = |row: &Row| {

@@ -1,4 +1,4 @@
-//! Who does what: arithmetic only.
+//! Which thread works on which part of which object: arithmetic only.
 
 use std::ops::RangeInclusive;
 
@@ -11,12 +11,12 @@ pub struct Point {
     pub threads: u32,
 }
 
-/// What all threads do.
+/// A phase, in which all threads do the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// New objects.
     Write,
-    /// The same bytes again.
+    /// Writes the same range again.
     Rewrite,
     Read,
     /// Not timed.
@@ -24,10 +24,10 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Those that are measured, in order.
+    /// The phases that are timed, in order.
     pub const TIMED: [Self; 3] = [Self::Write, Self::Rewrite, Self::Read];
 
-    /// As it is shown.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -42,7 +42,7 @@ impl Phase {
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     pub phase: Phase,
-    /// Counts rows and their repetitions: each has objects of its own.
+    /// Number of the row's repetition, counted over all rows. Each has its own objects.
     pub run: u32,
     pub osts: u32,
     /// Bytes of each OST.
@@ -52,7 +52,7 @@ pub struct Work {
     pub point: Point,
 }
 
-/// A thread's part of an object: `requests`, one behind the other, from byte `from` on.
+/// A thread's part of an object: `requests`, one after another, from byte `from` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     pub object: u32,
@@ -61,12 +61,12 @@ pub struct Share {
 }
 
 impl Work {
-    /// Of the threads of one OST.
+    /// The parts of the threads of one OST.
     pub fn shares(&self) -> Vec<Share> {
         shares(self.point, self.size / u64::from(self.point.threads) / self.rsz, self.rsz)
     }
 
-    /// Of the threads of all OSTs, on files that are as long as the objects of all OSTs together.
+    /// The parts of the threads of all OSTs, on files that are as long as the objects of all OSTs together.
     pub fn striped_shares(&self) -> Vec<Share> {
         let point = Point { threads: self.point.threads * self.osts, ..self.point };
         shares(point, self.size / u64::from(self.point.threads) / self.rsz, self.rsz)
@@ -89,7 +89,8 @@ fn shares(point: Point, requests: u64, rsz: u64) -> Vec<Share> {
     (0..point.threads).map(share).collect()
 }
 
-/// All rows: doubled objects, and for each doubled threads; those with the same number of threads for every object.
+/// All rows: the objects double, and for each number of objects the threads double. Only rows with the same number of
+/// threads for every object.
 pub fn points(objects: RangeInclusive<u32>, threads: RangeInclusive<u32>) -> Vec<Point> {
     let doubled = |range: RangeInclusive<u32>| {
         std::iter::successors(Some(*range.start()), |n| n.checked_mul(2)).take_while(move |n| range.contains(n))

@@ -1,4 +1,4 @@
-//! `network` and `netdisk`: a session with each server, and on each the threads of its OST.
+//! `network` and `netdisk`: one session with each server, used by all threads of its OST.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::error::{CliError, CliResult, Doing};
 
-/// One for each server.
+/// One session for each server.
 pub struct Sessions {
     env: Env,
     sessions: Vec<ClientSession>,
@@ -26,7 +26,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Connects to all.
+    /// Connects to all servers.
     pub async fn start(env: &Env, peers: &[(TargetId, Vec<Address>)], rsz: u64) -> CliResult<Self> {
         let (client, pins) = (Uuid::from_random(env.random_u64(), env.random_u64()), PinBudget::new(PIN_BYTES));
         let session = |(target, addresses): &(TargetId, Vec<Address>)| {
@@ -47,7 +47,7 @@ impl Sessions {
         Ok(Self { env: env.clone(), sessions, bytes: payload(rsz) })
     }
 
-    /// All threads of all servers do their part; then waits until what they changed is committed.
+    /// Runs all threads on all servers, then waits until their changes are committed.
     pub async fn run(&self, work: &Work) -> CliResult {
         let mut threads = Vec::new();
         for session in &self.sessions {
@@ -75,7 +75,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Says goodbye.
+    /// Closes the sessions.
     pub async fn end(self) {
         for session in &self.sessions {
             session.close().await;
@@ -83,7 +83,7 @@ impl Sessions {
     }
 }
 
-/// Nothing to wait for if nothing was changed.
+/// Waits until `transno` is committed. If nothing was changed there is nothing to wait for.
 async fn commit(session: &ClientSession, transno: Transno) -> CliResult {
     if transno == Transno(0) {
         return Ok(());
@@ -98,7 +98,7 @@ struct Thread {
 }
 
 impl Thread {
-    /// Returns its last change.
+    /// Sends the requests of `share`; returns the transno of the last change.
     async fn run(self, work: Work, share: Share) -> Result<Transno, String> {
         let this = Rc::new(self);
         let mut last = Transno(0);
@@ -128,7 +128,7 @@ impl Thread {
         called.map(|called| called.transno).map_err(|error| error.to_string())
     }
 
-    /// What comes is verified, as every client does.
+    /// Reads and verifies the bytes, as every client does.
     async fn read(&self, offset: u64) -> Result<(), String> {
         let request = ReadObject { object: self.object(), offset, length: self.bytes.len() as u32 };
         let called = self.session.call(&request, Call::default()).await.map_err(|error| error.to_string())?;
@@ -149,7 +149,7 @@ impl Thread {
     }
 }
 
-/// No two writes have the same.
+/// A write id that no other write has.
 fn write_id(work: &Work, share: &Share, number: u64) -> WriteId {
     let again = u64::from(work.phase == Phase::Rewrite);
     let sequence = (u64::from(work.run) << 1 | again) << 40 | (share.from / work.rsz + number + 1);
@@ -164,7 +164,7 @@ fn sums(fid: Fid, offset: u64, write_id: WriteId, bytes: &[u8]) -> Vec<u64> {
     crc::blocks(offset, bytes.len() as u64, BLOCK_BYTES).map(block).collect()
 }
 
-/// Bytes as a program has them: in memory that a device could take, and no two words alike.
+/// Bytes as a program has them: in memory aligned for a device, and no two words alike.
 pub fn payload(length: u64) -> Bytes {
     let mut buffer = AlignedBuf::zeroed(length as usize);
     let mut word = 1u64;

@@ -1,4 +1,4 @@
-//! `striped`: files over all OSTs, through the client as a library; all threads of a file write their part of it.
+//! `striped`: files over all OSTs, through the client library; each thread of a file writes its part of it.
 
 use std::cell::RefCell;
 
@@ -18,7 +18,7 @@ use crate::error::{CliError, CliResult, Doing};
 
 /// Bytes of a stripe.
 const STRIPE_BYTES: u32 = 1 << 20;
-/// Stripes: one on every OST.
+/// Stripe count: one stripe on every OST.
 const ALL_OSTS: u32 = u32::MAX;
 
 /// A mounted client.
@@ -26,7 +26,7 @@ pub struct Striped {
     env: Env,
     client: Client,
     bytes: Bytes,
-    /// Files of the run under way.
+    /// Open files of the current run.
     open: RefCell<Vec<OpenFile>>,
 }
 
@@ -42,7 +42,7 @@ impl Striped {
         Ok(Self { env: env.clone(), client, bytes: payload(rsz), open: RefCell::default() })
     }
 
-    /// All threads do their part; then waits until all is durable.
+    /// Runs all threads, then waits until everything is durable.
     pub async fn run(&self, work: &Work) -> CliResult {
         match work.phase {
             Phase::Destroy => return self.remove(work).await,

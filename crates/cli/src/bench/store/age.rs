@@ -1,4 +1,5 @@
-//! Ageing: filled to 85 %, overwritten at random twice over, a third of the files deleted.
+//! Ageing: the store is filled to 85 %, twice its capacity is overwritten at random, and a third of the files is
+//! deleted.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -13,13 +14,13 @@ use crate::{
     progress::{self, Counts},
 };
 
-/// Bytes of the files that are aged.
+/// Bytes of one file of the ageing.
 const FILE_BYTES: u64 = 16 << 20;
-/// How full, in percent of what the store says it takes.
+/// Percentage of the store's capacity that is filled.
 const FULL_PERCENT: u64 = 85;
 /// Lengths of overwrites.
 const OVERWRITE_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
-/// First of their fids, apart from those of the measured appends.
+/// First fid of these files; the measured appends use smaller ones.
 const FIRST_FID: u64 = 1 << 16;
 
 /// The files of an aged store.
@@ -44,7 +45,8 @@ impl Files {
         Ok(Self { alive: (0..count).map(|number| FIRST_FID + number).collect() })
     }
 
-    /// Overwrites `bytes` in pieces of 4 to 64 KiB anywhere, every other one aligned to 4 KiB. Returns their bytes.
+    /// Overwrites `bytes` in pieces of 4 to 64 KiB at random offsets, every other one aligned to 4 KiB. Returns the
+    /// bytes written.
     pub async fn overwrite(&self, load: &Load, args: &StoreArgs, bytes: u64) -> StoreResult<u64> {
         let (least, most) = (*OVERWRITE_BYTES.start(), *OVERWRITE_BYTES.end());
         let count = bytes / ((least + most) / 2);
@@ -79,7 +81,7 @@ impl Files {
         Ok(())
     }
 
-    /// Bytes of them.
+    /// Bytes of the remaining files.
     pub fn bytes(&self) -> u64 {
         self.alive.len() as u64 * FILE_BYTES
     }

@@ -12,7 +12,7 @@ use crate::{
 
 /// Bytes of one append.
 pub const APPEND_BYTES: u64 = 1 << 20;
-/// Objects that grow at the same time.
+/// Objects that are appended to at the same time.
 pub const OBJECTS_AT_ONCE: u64 = 4;
 
 /// How to measure.
@@ -62,7 +62,7 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// Refuses what makes no sense together.
+    /// Refuses combinations that make no sense.
     pub fn validate(&self) -> CliResult {
         let wrong = |message: &str| Err(CliError::usage(message));
         if self.depth == 0 || self.depth > 1024 {
@@ -88,7 +88,7 @@ impl StoreArgs {
         (self.bytes.unwrap_or(store_bytes / 2) / APPEND_BYTES).max(1)
     }
 
-    /// For the JSON report.
+    /// The arguments in the JSON report.
     pub fn parameters(&self, store_bytes: u64) -> Value {
         json!({
             "target": self.target.display().to_string(), "store_bytes": store_bytes, "append_bytes": APPEND_BYTES,

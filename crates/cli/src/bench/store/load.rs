@@ -1,4 +1,4 @@
-//! What is done to the store: writes and deletes, with the rows an OSS writes beside them.
+//! Operations on the store: writes and deletes, with the rows that an OSS writes with them.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,7 +14,7 @@ use forebay_store::{Fragment, Store, StoreResult, Txn};
 use super::args::APPEND_BYTES;
 use crate::bench::ior::SplitMix64;
 
-/// Buffers that are written over and over.
+/// Buffers that are written in turn.
 const BUFFERS: usize = 16;
 /// Bytes of the row that keeps a request's reply, as the target writes it.
 const REPLY_ROW_BYTES: usize = 40;
@@ -37,7 +37,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Of an open store.
+    /// Load on an open store.
     pub fn new(env: &Env, store: Store, sums_in_time: bool) -> Self {
         let buffers = Rc::new((0..BUFFERS as u64).map(buffer).collect());
         let transno = Rc::new(Cell::new(Transno::new(store.incarnation(), 0)));
@@ -64,7 +64,7 @@ impl Load {
         self.write(fid, offset, buffer.bytes.clone(), write_id, sums).await
     }
 
-    /// Overwrites `length` bytes at any `offset`; sums are computed.
+    /// Overwrites `length` bytes at any `offset`, and computes their sums.
     pub async fn overwrite(&self, fid: Fid, offset: u64, length: u64) -> StoreResult<()> {
         let write_id = self.next_write_id();
         let bytes = self.buffers[self.written.get() as usize % BUFFERS].bytes.slice(..length as usize);
@@ -116,7 +116,7 @@ impl Load {
         WriteId { client: 1, sequence: self.written.get() }
     }
 
-    /// Given at the start of a write, not in the order of applying as a target does: the store does not ask.
+    /// Assigned at the start of a write, not in the order of applying as a target does; the store does not check that.
     fn next_transno(&self) -> Transno {
         self.transno.set(Transno(self.transno.get().0 + 1));
         self.transno.get()
@@ -149,7 +149,7 @@ impl Load {
     }
 }
 
-/// A fid of a client's sequence.
+/// A fid from a client's sequence.
 pub fn fid(number: u64) -> Fid {
     Fid { high: 0, low: 1 << 20 | number }
 }

@@ -1,9 +1,9 @@
 //! `forebay bench store`: the store alone against the raw device under it, in one run; fresh, and after ageing.
 //!
-//! In process, without sessions, RPC or mount ([Zest] 7's self-test): 1 MiB appends to several objects at once, with the
-//! rows an OSS writes beside them and periodic commits; the last commit is waited for and counted. The raw device is
-//! written as `bench xdd` does, before each repetition, at the same place.
-//! Device bytes are what the kernel counts for this process: data, index, journal and cleaner.
+//! In process, without sessions, RPC or mount ([Zest] 7's self-test): 1 MiB appends to several objects at once, with
+//! the rows that an OSS writes with them and periodic commits. The time includes the last commit. Before each
+//! repetition the raw device is written as `bench xdd` does, at the same offsets.
+//! Device bytes are those that the kernel counts for this process: data, index, journal and cleaner.
 
 mod age;
 mod args;
@@ -97,7 +97,7 @@ impl Rows {
         row.map_or(Vec::new(), |row| row.samples.iter().map(|sample| sample.value).collect())
     }
 
-    /// Repetition by repetition, as they were run.
+    /// Adds rows that compare aged with fresh, repetition by repetition.
     fn add_aged_of_fresh(&mut self) {
         let fresh = self.values("fresh-store");
         for age in ["aged-at-once", "aged"] {
@@ -125,18 +125,18 @@ async fn fresh(env: &Env, site: &Site, args: &StoreArgs) -> CliResult<Sample> {
     Ok(sample)
 }
 
-/// A part of the room of deleted files, to be appended to.
+/// A part of the space of deleted files, which is appended to.
 #[derive(Clone, Copy)]
 struct Part {
     first: u64,
     appends: u64,
-    /// Bytes that lived before.
+    /// Live bytes before.
     live: u64,
-    /// The store may rest before.
+    /// The cleaner may finish first.
     rests: bool,
 }
 
-/// Opens the aged store again and appends to new objects; returns what the rest before took, and the rate.
+/// Opens the aged store again and appends to new objects. Returns what the rest before it cost, and the rate.
 async fn again(env: &Env, site: &Site, args: &StoreArgs, part: Part) -> CliResult<(Option<Sample>, Sample)> {
     let store = site.open(env).await?;
     let before = posix::own_written_bytes();
@@ -148,14 +148,14 @@ async fn again(env: &Env, site: &Site, args: &StoreArgs, part: Part) -> CliResul
     Ok((rested, sample))
 }
 
-/// Waits until the cleaner has nothing to do, `most_s` seconds at most.
+/// Waits until the cleaner has nothing to do, for `most_s` seconds at most.
 async fn rest(env: &Env, store: &Store, most_s: u64) -> Sample {
     let meter = Meter::start(Some(store));
     let begin_ns = posix::monotonic_ns();
     let seconds = || (posix::monotonic_ns() - begin_ns) as f64 / 1e9;
     let bar = progress::bar("resting while the cleaner works ahead", most_s, Counts::Things);
     let (mut cleaned, mut still) = (store.stats().slabs_cleaned, 0);
-    // Still for a second: it has found nothing to do.
+    // No progress for a second means that it has nothing to do.
     while still < 10 && seconds() < most_s as f64 {
         env.sleep(Duration::from_millis(100)).await;
         bar.set(seconds() as u64);
@@ -168,7 +168,7 @@ async fn rest(env: &Env, store: &Store, most_s: u64) -> Sample {
     Sample { value: seconds(), details: vec![("cleaned_MiB", moved as f64 / MIB), ("free_slabs", free)] }
 }
 
-/// Measures appends number `first` and on; `live_bytes` were there before.
+/// Measures the appends from number `first` on; `live_bytes` were there before.
 async fn append(
     env: &Env,
     store: Store,
@@ -194,7 +194,7 @@ async fn append(
     Ok(meter.sample(bytes, seconds, Some(&store), live_bytes + bytes))
 }
 
-/// Object and place in it of append `number`: several objects grow in turn.
+/// Object and offset of append number `number`: several objects grow in turn.
 fn spot(number: u64, per_object: u64) -> (u64, u64) {
     let (group, within) = (number / (OBJECTS_AT_ONCE * per_object), number % (OBJECTS_AT_ONCE * per_object));
     (group * OBJECTS_AT_ONCE + within % OBJECTS_AT_ONCE, within / OBJECTS_AT_ONCE)
@@ -202,7 +202,7 @@ fn spot(number: u64, per_object: u64) -> (u64, u64) {
 
 /// An aged store, closed.
 struct Aged {
-    /// The overwrites.
+    /// The sample of the overwrites.
     sample: Sample,
     live_bytes: u64,
     deleted_bytes: u64,
@@ -227,7 +227,7 @@ async fn age(env: &Env, site: &Site, args: &StoreArgs) -> CliResult<Aged> {
     Ok(Aged { sample, live_bytes: files.bytes(), deleted_bytes: full_bytes - files.bytes() })
 }
 
-/// Counts what a phase costs.
+/// Measures the cost of a phase.
 struct Meter {
     device_bytes: u64,
     cleaned_bytes: u64,
@@ -243,7 +243,7 @@ impl Meter {
         }
     }
 
-    /// `live_bytes`: what users have in the store now.
+    /// `live_bytes`: user data in the store now.
     fn sample(self, bytes: u64, seconds: f64, store: Option<&Store>, live_bytes: u64) -> Sample {
         let device_bytes = posix::own_written_bytes() - self.device_bytes;
         let cpu_s = posix::own_cpu_seconds() - self.cpu_s;

@@ -1,6 +1,6 @@
-//! The raw device, as `bench xdd` measures it: threads, O_DIRECT `pwrite`s of 1 MiB, a flush at the end.
+//! The raw device, measured as `bench xdd` does: threads, O_DIRECT `pwrite`s of 1 MiB, a flush at the end.
 //!
-//! What lies there is read first and written back unchanged, so that a store may lie there (closed) meanwhile.
+//! The current content is read first and written back unchanged, so that a closed store on the device survives.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ use crate::{
 /// Bytes held in memory at a time, and written without a pause.
 const PIECE_BYTES: u64 = 2 << 30;
 
-/// Writes the first `bytes` of `file` back, `depth` requests in flight; returns the seconds that took.
+/// Writes the first `bytes` of `file` back, with `depth` requests in flight; returns the seconds that took.
 pub fn rewrite(file: &File, bytes: u64, depth: u32) -> CliResult<f64> {
     let mut seconds = 0.0;
     let mut at = 0;

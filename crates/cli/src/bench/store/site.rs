@@ -1,4 +1,5 @@
-//! Where the store lies: a file of ours in a directory, written once before anything is measured, or a device.
+//! Where the store lies: a file that this run makes in a directory and writes once before anything is measured, or a
+//! device.
 
 use std::{
     fs::{File, OpenOptions},
@@ -21,10 +22,10 @@ use crate::{
 
 /// Bytes of one write while the file is filled.
 const FILL_BYTES: u64 = 4 << 20;
-/// The run's directory in the one it is given.
+/// The run's directory within the given one.
 const SCRATCH: &str = "forebay-bench-store";
 
-/// The place. Dropping it removes what we made.
+/// The place. Dropping it removes what this run made.
 pub struct Site {
     scratch: PathBuf,
     data: PathBuf,
@@ -68,7 +69,8 @@ impl Site {
         Ok(site)
     }
 
-    /// Writes all of it once: no measurement pays for allocating extents, ours as little as the raw one.
+    /// Writes all of the file once. Neither measurement, of the store or of the raw file, includes the allocation of
+    /// extents.
     fn fill(&self) -> CliResult {
         let shown = self.data.display();
         let file = self.open_raw(true)?;
@@ -84,7 +86,7 @@ impl Site {
         file.sync_all().doing(|| format!("cannot flush {shown}"))
     }
 
-    /// The file or device, past the page cache.
+    /// Opens the file or device without the page cache.
     pub fn open_raw(&self, create: bool) -> CliResult<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_DIRECT);
@@ -92,7 +94,7 @@ impl Site {
         options.create(create && is_file).open(&self.data).doing(|| format!("cannot open {}", self.data.display()))
     }
 
-    /// Makes an empty store there.
+    /// Formats an empty store there.
     pub async fn format(&self, env: &Env) -> CliResult {
         let dir = self.store_dir();
         if dir.exists() {
@@ -100,7 +102,7 @@ impl Site {
         }
         let cluster = Uuid::from_random(env.random_u64(), env.random_u64());
         let data_path = Some(utf8(&self.data.canonicalize().doing(|| "cannot resolve the data's path".into())?)?);
-        // What lies there is ours: what `fill` wrote, or the store of the repetition before.
+        // The content belongs to this run: what `fill` wrote, or the store of the previous repetition.
         let options = FormatOptions {
             data_path,
             data_overwrite: true,
@@ -109,7 +111,7 @@ impl Site {
         Store::format(env, &utf8(&dir)?, &options).await.doing(|| "cannot format".into()).map(drop)
     }
 
-    /// Opens it as an OST's server does.
+    /// Opens the store as an OST's server does.
     pub async fn open(&self, env: &Env) -> CliResult<Store> {
         let options = StoreOptions { cache_bytes: Some(OST_CACHE_BYTES), ..StoreOptions::default() };
         Store::open(env, &utf8(&self.store_dir())?, &options).await.doing(|| "cannot open the store".into())

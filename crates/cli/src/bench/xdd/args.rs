@@ -77,7 +77,7 @@ pub struct XddArgs {
 }
 
 impl XddArgs {
-    /// Refuses what makes no sense together.
+    /// Refuses combinations that make no sense.
     pub fn validate(&self) -> CliResult {
         let wrong = |message: String| Err(CliError::usage(message));
         if self.depth == 0 || self.depth > 1024 {
@@ -102,7 +102,7 @@ impl XddArgs {
         self.op.contains(&Operation::Write)
     }
 
-    /// For the JSON report.
+    /// The arguments in the JSON report.
     pub fn parameters(&self) -> Value {
         json!({
             "request_bytes": self.request, "depth": self.depth, "bytes": self.bytes, "size_bytes": self.size,

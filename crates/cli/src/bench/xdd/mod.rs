@@ -1,7 +1,7 @@
 //! `forebay bench xdd`: throughput of devices, files or directories, many requests in flight, several targets at once.
 //!
-//! A thread per request in flight, with O_DIRECT `pread` and `pwrite`. Rates count from the moment all threads of all
-//! targets begin to the moment the last one ends.
+//! A thread per request in flight, with O_DIRECT `pread` and `pwrite`. Rates count from the common start of all threads
+//! of all targets to the end of the last one.
 //! Invariant: nothing that existed before is written without `--overwrite`.
 
 mod args;
@@ -31,7 +31,7 @@ pub fn run(args: &XddArgs) -> CliResult {
     Ok(())
 }
 
-/// MB/s of all targets together in the first pass that `args` names, repetition by repetition.
+/// MB/s of all targets together in the first pass of `args`, one value for each repetition.
 pub fn rates_mb_s(args: &XddArgs) -> CliResult<Vec<f64>> {
     args.validate()?;
     let (targets, passes) = (target::prepare(args)?, run::passes(args));

@@ -26,7 +26,7 @@ use crate::{
     units::{GIB, MIB},
 };
 
-/// What is done in a pass.
+/// The operation and access pattern of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
     operation: Operation,
@@ -53,7 +53,7 @@ impl Pass {
     }
 }
 
-/// What one target, or all together, did in a pass.
+/// The result of one target, or of all together, in a pass.
 pub struct Measured {
     name: String,
     bytes: u64,
@@ -69,7 +69,7 @@ impl Measured {
     }
 }
 
-/// What one thread did.
+/// The result of one thread.
 #[derive(Clone, Copy, Default)]
 struct Share {
     bytes: u64,
@@ -77,7 +77,7 @@ struct Share {
     slowest_ns: u64,
 }
 
-/// Runs `pass` once on all targets at once; the last entry is all of them together if there are several.
+/// Runs `pass` once on all targets in parallel. If there are several, the last entry is the total.
 pub fn measure(args: &XddArgs, pass: Pass, targets: &[Target]) -> CliResult<Vec<Measured>> {
     if args.buffered && pass.operation == Operation::Read {
         targets.iter().for_each(|target| posix::drop_file_pages(&target.file));
@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
         Self { target, pass, request_bytes, requests, lasting, seed, next: AtomicU64::new(0) }
     }
 
-    /// Offset of the next request; `None` when all are handed out.
+    /// Offset of the next request; `None` when all are assigned.
     fn next_offset(&self) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if self.requests.is_some_and(|requests| number >= requests) {
@@ -159,7 +159,8 @@ impl<'a> Cursor<'a> {
 }
 
 fn work(args: &XddArgs, cursor: &Cursor<'_>, barrier: &Barrier) -> CliResult<Share> {
-    // The memory that servers use. Touched: no measurement pays for page faults, nor is a page of zeros written for all.
+    // Memory of the kind that servers use. It is touched: no measurement includes page faults, and the zero page is not
+    // written in place of each page.
     let mut buffer = AlignedBuf::zeroed(args.request as usize);
     buffer.fill(1);
     barrier.wait();

@@ -1,4 +1,4 @@
-//! What is measured: opened, sized, filled, and removed again if we made it.
+//! The targets of the measurement: opened, sized, filled, and removed again if this run made them.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,13 +16,13 @@ use crate::{
 /// Bytes of one write while a new file is filled.
 const FILL_BYTES: u64 = 1 << 20;
 
-/// An open target. Dropping it removes the file if we made it.
+/// An open target. Dropping it removes the file if this run made it.
 pub struct Target {
     /// As given on the command line.
     pub name: String,
-    /// Open for what the run does.
+    /// Open for the operations of the run.
     pub file: File,
-    /// The part of it that is used, a multiple of the request.
+    /// The part of the target that is used, a multiple of the request size.
     pub bytes: u64,
     made: Option<PathBuf>,
 }
@@ -37,7 +37,7 @@ impl Drop for Target {
     }
 }
 
-/// Opens all targets, makes and fills files in directories.
+/// Opens all targets; makes and fills files in directories.
 pub fn prepare(args: &XddArgs) -> CliResult<Vec<Target>> {
     args.targets.iter().map(|path| open(path, args)).collect()
 }
@@ -73,7 +73,7 @@ fn make(path: &Path, args: &XddArgs, name: String) -> CliResult<Target> {
     Ok(target)
 }
 
-/// Writes the file once, so that no measurement pays for allocating it and reads find data.
+/// Writes the file once, so that no measurement includes its allocation, and reads find data.
 fn fill(target: &Target) -> std::io::Result<()> {
     let bar = progress::bar(&format!("filling {}", target.name), target.bytes, Counts::Bytes);
     let buffer = AlignedBuffer::new(FILL_BYTES as usize);

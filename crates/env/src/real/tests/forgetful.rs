@@ -16,7 +16,7 @@ use crate::{
 
 const SECTORS: usize = 64;
 const BYTES: usize = SECTORS * SECTOR_BYTES;
-/// Names the directory in which a child of a test plays, see `a_child_that_will_be_killed`.
+/// Names the directory of a test's child process, see `a_child_that_will_be_killed`.
 const CHILD_DIR: &str = "FOREBAY_TEST_FORGETFUL";
 
 fn make(bytes: usize) -> OpenDisk {
@@ -83,8 +83,8 @@ fn a_flush_covers_no_write_that_was_not_answered_before_it() {
     });
 }
 
-/// Any writes and flushes; then each 512 bytes are as at the last flush or as at a later write, and some are neither all
-/// old nor all new.
+/// After any writes and flushes, each 512 bytes are as at the last flush or as at a later write. Some sectors are
+/// neither all old nor all new.
 #[test]
 fn a_disk_that_trickles_keeps_any_part_of_what_was_not_flushed_and_all_that_was() {
     real::run(|env| async move {
@@ -92,7 +92,7 @@ fn a_disk_that_trickles_keeps_any_part_of_what_was_not_flushed_and_all_that_was(
         for seed in 0..30 {
             let (path, chance) = (format!("{dir}/{seed}"), Chance::new(seed, 1));
             let disk = open(&path, BYTES, Habit::Trickles, seed).await;
-            // Of each sector: what the last flush made durable, and what was written since.
+            // For each sector: what the last flush made durable, and what was written since.
             let mut allowed: Vec<Vec<u8>> = vec![vec![0]; SECTORS];
             for number in 1..=200 {
                 if chance.chance(0.1) {
@@ -134,7 +134,7 @@ fn memory_is_bounded_and_the_oldest_go_to_the_file() {
     });
 }
 
-/// Not a test of its own: writes rounds of 16 sectors and flushes them, saying so, until it is killed.
+/// Not a test of its own: writes rounds of 16 sectors, flushes them and prints that, until it is killed.
 #[test]
 fn a_child_that_will_be_killed() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
@@ -171,7 +171,7 @@ fn a_killed_process_leaves_what_it_flushed_and_a_part_of_the_flush_it_was_in() {
             let flushed = lines.filter_map(number).last().unwrap_or(1);
             let bytes = on_file(&env, &format!("{dir}/data"));
             let written = bytes.chunks(SECTOR_BYTES).step_by(3).take(16).flatten();
-            // The next flush may have ended unheard; the one after it has begun.
+            // The next flush may have ended unacknowledged, and the one after it may have begun.
             assert!(written.clone().all(|byte| (flushed..=flushed.saturating_add(2)).contains(byte)), "kill {kill}");
             torn += usize::from(written.clone().min() != written.max());
         }

@@ -1,4 +1,4 @@
-//! Tests of what only the real half has; `both_halves` at the crate's root tests what both have.
+//! Tests of the real half alone; `both_halves` at the crate's root tests what both have.
 
 mod devices;
 mod files;

@@ -23,7 +23,7 @@ fn large_messages_of_many_odd_parts_cross_every_transport() {
         for text in ["tcp:127.0.0.1:0", &format!("unix:{dir}/socket"), "mem:large-messages"] {
             let mut listener = env.listen(&text.parse().unwrap()).await.unwrap();
             let address = listener.address();
-            // The writer is a shard of its own: in-process streams cross threads too.
+            // The writer is a separate shard: in-process streams cross threads too.
             let writer = env.spawn_shard("writer", |env| async move {
                 let (_read, mut write) = env.connect(&address).await.unwrap().split();
                 for round in 0..20u8 {
@@ -35,7 +35,7 @@ fn large_messages_of_many_odd_parts_cross_every_transport() {
             let (mut read, _write) = stream.split();
             let total: usize = (0..200).map(|i| i * 37).sum();
             for round in 0..20u8 {
-                // A small read, then a large one, as a frame's header and its bulk.
+                // A small read, then a large one, like a frame's header and its bulk.
                 let mut head = [0; 100];
                 read.read_exact(&mut head).await.unwrap();
                 let rest = read.read_aligned(total - head.len()).await.unwrap();
@@ -46,7 +46,7 @@ fn large_messages_of_many_odd_parts_cross_every_transport() {
     });
 }
 
-/// A reset socket must give an error, not a signal, also where the process would die of SIGPIPE.
+/// A reset socket must give an error, not a signal, even where the process would die of SIGPIPE.
 #[test]
 fn writing_to_a_closed_connection_is_disconnected() {
     real::run(|env| async move {

@@ -4,7 +4,7 @@ use crate::{EnvErrorKind, sim::Sim};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Spawns when it is dropped, as careless code does.
+/// Spawns a task when it is dropped, as careless code does.
 struct SpawnsOnDrop(crate::Env);
 
 impl Drop for SpawnsOnDrop {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::{Disk, Env, OpenDisk, SECTOR_BYTES};
 
-/// Opens (makes) the disk `data` of one MiB.
+/// Opens (creates) the disk `data` of one MiB.
 async fn open(env: &Env) -> Disk {
     env.open_disk("data", OpenDisk { create_bytes: Some(1 << 20), ..OpenDisk::default() }).await.unwrap()
 }

@@ -102,7 +102,7 @@ fn a_shard_is_one_thread_even_on_many_cores() {
 
 const WAKING: Waking = Waking { latency: MS, work: Duration::ZERO, looks: false };
 
-/// Works on `env` for so many milliseconds, and tells when that is done.
+/// Works on `env` for `ms` milliseconds; returns when that is done.
 fn work(env: &crate::Env, ms: u32) -> crate::Task<u64> {
     let task_env = env.clone();
     env.spawn(async move {
@@ -123,7 +123,7 @@ fn threads_share_processors_and_each_does_one_thing_at_a_time() {
     let (of_b, of_c) = (work(&b, 2), work(&c, 2));
     let ends = three_of_a.map(|task| sim.block_on(task).unwrap());
     let of_others = [of_b, of_c].map(|task| sim.block_on(task).unwrap());
-    // What `a` has to do next takes no processor before its turn.
+    // The next work of `a` takes no processor before its turn.
     assert_eq!((ends, of_others), ([3, 5, 7], [3, 5]));
 }
 
@@ -136,7 +136,7 @@ fn a_thread_that_sleeps_takes_its_time_and_one_that_looks_does_not() {
         let env = sim.env(node);
         assert_eq!(sim.block_on(work(&env, 1)), Some(2));
         sim.run_for(MS);
-        // Two in close order.
+        // Two messages that follow each other closely.
         (0..2).for_each(|_| sim.heard(node, bytes));
         assert_eq!(sim.block_on(work(&env, 1)), Some(second), "{looks} {bytes}");
     }
@@ -152,7 +152,7 @@ fn only_a_processor_with_nothing_to_do_has_to_be_woken() {
             sim.run_on(node, &processors, Waking { latency: 3 * MS, ..WAKING });
             sim.env(node)
         });
-        // `a` is awake after three milliseconds and at work until the seventh; `b` is wanted at the sixth.
+        // `a` is awake after three milliseconds and works until the seventh; `b` becomes ready at the sixth.
         let of_a = work(&a, 4);
         sim.run_for(6 * MS);
         let of_b = work(&b, 1);
@@ -161,8 +161,8 @@ fn only_a_processor_with_nothing_to_do_has_to_be_woken() {
 }
 
 #[test]
-fn who_wakes_another_has_work_with_it() {
-    // With one processor, which `a` has, nobody has to be woken.
+fn waking_thread_is_charged_wake_work() {
+    // With one processor, which `a` uses, no processor has to be woken.
     for (processors, ends) in [(2, (6, 6)), (1, (5, 4))] {
         let sim = Sim::new(1);
         let processors = Processors::new(processors);
@@ -175,17 +175,17 @@ fn who_wakes_another_has_work_with_it() {
         let of_a = a.spawn(async move {
             task_env.charge_cpu(MS).await;
             let of_b = work(&env_of_b, 1);
-            // What it is at comes first, then two milliseconds for `b`'s sake, then this again.
+            // Its current work comes first, then two milliseconds to wake `b`, then its own work again.
             task_env.charge_cpu(MS).await;
             task_env.charge_cpu(MS).await;
             (task_env.now().0 / 1_000_000, of_b.await.unwrap())
         });
-        // Nobody woke `a`, which works from the first to the second.
+        // No thread woke `a`, which works from the first to the second millisecond.
         assert_eq!(sim.block_on(of_a), Some(ends));
     }
 }
 
-/// Two nodes that talk, write and draw random numbers.
+/// Two nodes that communicate, write and draw random numbers.
 fn busy_world(seed: u64) -> u64 {
     let sim = Sim::new(seed);
     let (a, b) = (sim.add_node("a"), sim.add_node("b"));
@@ -262,7 +262,7 @@ fn a_paused_node_runs_nothing_until_it_is_resumed() {
     assert_eq!(*ticks.borrow(), 10);
 }
 
-/// Not a benchmark, but a bound that a debug build keeps too.
+/// Not a benchmark, but a bound that even a debug build meets.
 #[test]
 fn a_million_events_are_quick() {
     let sim = Sim::new(1);

@@ -1,4 +1,4 @@
-//! Modelled devices: what waits is merged, what shares heads pays for it, caches and ports.
+//! Modelled devices: merging of waiting requests, the cost of shared heads, caches and ports.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn zeros(bytes: u64) -> Vec<Bytes> {
     vec![Bytes::from(vec![0; bytes as usize])]
 }
 
-/// Writes pieces at once; how long all of them take.
+/// Writes pieces concurrently; returns how long all of them take.
 fn at_once(sim: &Sim, disk: &Disk, pieces: &[(u64, u64)]) -> Duration {
     let begin = sim.now();
     let writes: Vec<_> = pieces.iter().map(|(at, bytes)| disk.write(*at, zeros(*bytes))).collect();
@@ -74,13 +74,13 @@ fn waiting_writes_that_follow_each_other_become_whole_stripes() {
     let sim = Sim::new(1);
     let (node, tier) = (sim.add_node("a"), Tier::new(&sim, heads(), 0));
     let (_, disk) = disk_on(&sim, node, "d", &on(&tier, 0));
-    // Two whole stripes are under way; the halves of the third meet in the queue.
+    // Two whole stripes are in progress; the halves of the third meet in the queue.
     let half = MIB / 2;
     let took = at_once(&sim, &disk, &[(0, MIB), (MIB, MIB), (2 * MIB, half), (2 * MIB + half, half)]);
     let stats = tier.stats();
     assert_eq!((stats.commands, stats.partial_commands), (3, 0));
     assert!(took < ms(55.0), "{took:?}");
-    // Alone, one half reads the rest back, and waits a revolution.
+    // Alone, a half reads the rest back, and waits a revolution.
     at_once(&sim, &disk, &[(3 * MIB, half)]);
     assert_eq!(tier.stats().since(&stats).read_modify_write, ms(10.0));
 }

@@ -1,4 +1,4 @@
-//! Names of directories, in the order of their keys: by directory, then by cookie.
+//! Checks the names of directories, in the order of their keys: by directory, then by cookie.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::{
     rows::mdt::{self, DIRECTORY, Entry},
 };
 
-/// Names of one hash in one directory.
+/// The names with one hash in one directory.
 #[derive(Default)]
 pub(super) struct NameGroup {
-    /// Directory and hash.
+    /// The directory and the hash.
     of: Option<(Fid, u64)>,
-    /// What the row of collision number 0 says: the highest number in use, and whether it has a name.
+    /// What the row of collision number 0 contains: the highest number in use, and whether it has a name.
     head: Option<(u64, bool)>,
     highest: u64,
     names: BTreeSet<Bytes>,
@@ -46,7 +46,7 @@ impl MdtCheck {
         Ok(())
     }
 
-    /// The directory that names are in; told once if there is none.
+    /// The directory that the names are in. If there is none, that is reported once.
     fn directory_of(&mut self, parent: Fid, key: &[u8], findings: &mut Findings) -> Option<usize> {
         if let Some((_, known)) = self.current.filter(|(fid, _)| *fid == parent) {
             return known;
@@ -123,7 +123,7 @@ impl MdtCheck {
         }
     }
 
-    /// Compares a finished group with its first row.
+    /// Compares a complete group with its first row.
     pub(super) fn end_group(&mut self, findings: &mut Findings) {
         let group = std::mem::take(&mut self.group);
         let wrong = match group.head {

@@ -1,4 +1,5 @@
-//! The tree: every directory is reached from the root, every inode has the names it counts, or is an orphan.
+//! Checks the tree: every directory is reachable from the root, and every inode has as many names as it counts, or is
+//! an orphan.
 
 use forebay_proto::Fid;
 
@@ -8,7 +9,7 @@ use crate::{
     rows::space,
 };
 
-/// What is known of a directory's way up.
+/// What is known of a directory's path up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Unknown,
@@ -17,7 +18,7 @@ enum Way {
 }
 
 impl MdtCheck {
-    /// Walks up from every directory; each is looked at once.
+    /// Walks up from every directory; each is visited once.
     pub(super) fn check_tree(&mut self, findings: &mut Findings) {
         let mut ways = vec![Way::Unknown; self.directories.len()];
         for start in 0..self.directories.len() {
@@ -36,7 +37,7 @@ impl MdtCheck {
                 let above = self.directories[at].named_by.and_then(|fid| self.find(fid));
                 match above.map(|at| self.inodes[at].directory).filter(|number| *number != NO_DIRECTORY) {
                     Some(above) if self.fid_of(at) != Fid::ROOT => at = above as usize,
-                    // The root, or one without a name, which is told elsewhere.
+                    // The root, or a directory without a name, which is reported elsewhere.
                     _ => break,
                 }
             }
@@ -51,7 +52,7 @@ impl MdtCheck {
         self.inodes[self.directories[directory].inode as usize].fid
     }
 
-    /// Compares what inodes count with what was met.
+    /// Compares the counts of inodes with what was found.
     pub(super) fn check_links(&mut self, findings: &mut Findings) {
         let inodes = std::mem::take(&mut self.inodes);
         for inode in &inodes {

@@ -1,5 +1,5 @@
-//! Long lives: seeded histories of commits, checkpoints, crashes and restarts over many laps, against a list of what
-//! was appended and acknowledged.
+//! Long histories by seed: commits, checkpoints, crashes and restarts over many laps, against a list of what was
+//! appended and acknowledged.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ struct Life {
     dice: Dice,
     paper: Paper,
     ring: Ring,
-    /// Appended in the history that counts, from the first ever.
+    /// Everything appended and not lost in a crash, from the beginning.
     appended: Vec<Transaction>,
     /// Writes in flight: pieces, and the batch's end.
     in_flight: Vec<(Vec<Piece>, Lsn)>,
@@ -53,7 +53,7 @@ impl Life {
         }
     }
 
-    /// Any of those in flight, not only the oldest.
+    /// Completes any write in flight, not only the oldest.
     fn complete_one(&mut self) {
         if !self.in_flight.is_empty() {
             let one = self.dice.below(self.in_flight.len() as u64) as usize;
@@ -81,7 +81,7 @@ impl Life {
         self.paper.checkpoint(&mut self.ring);
     }
 
-    /// What is in flight reaches the medium in part.
+    /// Crashes: writes in flight reach the medium in part.
     fn crash(&mut self) {
         self.take_batch();
         for (pieces, _) in std::mem::take(&mut self.in_flight) {
@@ -107,14 +107,15 @@ impl Life {
         }
     }
 
-    /// Deaths soon after birth: some before the first commit.
+    /// Crashes soon after a start, some before the first commit.
     fn restart_often(&mut self) {
         for _ in 0..self.dice.below(3) {
             self.crash();
         }
     }
 
-    /// Recovered is a prefix of what was appended since the anchor's checkpoint, with all that was acknowledged.
+    /// Recovery must return a prefix of what was appended since the anchor's checkpoint, with all that was
+    /// acknowledged.
     fn check(&self, recovered: &[Transaction], checkpoint: Lsn) {
         let since = self.appended.iter().position(|t| t.end > checkpoint).unwrap_or(self.appended.len());
         let expected = &self.appended[since..];

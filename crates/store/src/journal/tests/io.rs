@@ -1,4 +1,4 @@
-//! The journal over simulated disks: power cuts, medium errors, failed flushes, callers that go away.
+//! The journal over simulated disks: power cuts, medium errors, failed flushes, callers that are dropped.
 
 use std::{future::Future, time::Duration};
 
@@ -65,7 +65,7 @@ fn on_a_node_of<F: Future<Output = ()>>(seed: u64, body: impl FnOnce(Sim, NodeId
     sim.block_on(body(sim.clone(), node, env));
 }
 
-/// The kind of error of whatever answers it.
+/// The kind of the error in `result`.
 fn kind<T>(result: JournalResult<T>) -> JournalErrorKind {
     result.err().expect("an error").kind
 }
@@ -179,7 +179,7 @@ fn a_checkpoint_ends_redo_and_frees_the_ring() {
     });
 }
 
-/// Several callers at once, each of them a commit, then a power cut at every point of the disk's history.
+/// Several callers commit at once; then a power cut at every point of the disk's history.
 #[test]
 fn every_crash_point_of_concurrent_commits_recovers_a_prefix() {
     for seed in 0..6 {
@@ -314,7 +314,8 @@ fn a_failed_flush_stops_the_journal_for_good() {
     });
 }
 
-/// commit, flush fails, SIGKILL; start: it reads well, and later flushes succeed |X| power cut: what was accepted is there
+/// commit, flush fails, SIGKILL; start: the record can be read, and later flushes succeed |X| power cut: what was
+/// accepted is there
 #[test]
 fn what_a_failed_flush_left_in_doubt_is_written_again_before_it_counts() {
     for seed in 0..40 {
@@ -335,7 +336,8 @@ fn what_a_failed_flush_left_in_doubt_is_written_again_before_it_counts() {
     }
 }
 
-/// checkpoint, flush of its anchor fails, SIGKILL; start: that anchor counts, the ring before it is used again |X| power cut
+/// checkpoint, flush of its anchor fails, SIGKILL; start: that anchor counts, the ring before it is reused |X| power
+/// cut
 #[test]
 fn an_anchor_that_a_failed_flush_left_in_doubt_is_written_again_before_it_counts() {
     for seed in 0..40 {

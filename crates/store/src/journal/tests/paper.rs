@@ -17,10 +17,10 @@ use crate::journal::{
 pub const TARGET: Uuid = Uuid(*b"target's 16 byte");
 pub const GENERATION: u32 = 3;
 
-/// What tears: a drive's own sector.
+/// The unit in which writes tear: a drive's own sector.
 pub const TEAR: usize = 512;
 
-/// A seed's numbers.
+/// Pseudo-random numbers of a seed.
 pub struct Dice(pub u64);
 
 impl Dice {

@@ -1,4 +1,4 @@
-//! Damage (FAULTS rows 11, 12): found where it was durable, dropped where it was not, and never a panic.
+//! Damage (FAULTS rows 11, 12): found where the bytes were durable, dropped where they were not, and never a panic.
 
 use super::paper::{Dice, Paper};
 use crate::journal::{
@@ -94,7 +94,7 @@ fn a_rotten_newest_anchor_is_corruption_once_a_record_knew_it() {
     paper.checkpoint(&mut ring); // anchor 3, in A
     let mut rotten = paper.clone();
     rotten.bytes[700] ^= 1;
-    assert!(rotten.read().unwrap().transactions == transactions); // nobody knew it: as good as torn
+    assert!(rotten.read().unwrap().transactions == transactions); // no record knew it: it counts as torn
     paper.commit(&mut ring, b"knows anchor 3");
     paper.bytes[700] ^= 1;
     let error = paper.read().err().unwrap();
@@ -112,7 +112,7 @@ fn rot_in_the_older_anchor_does_no_harm() {
 #[test]
 fn a_payload_that_looks_like_a_record_is_not_taken_for_one() {
     let (mut paper, mut ring, transactions) = attested();
-    // What a user would have to store: a record for the very place, with a sum that is right but for the salt.
+    // A user would have to store a record for exactly this position, with a sum that is right but for the salt.
     let lsn = ring.head().lsn.0 + SECTOR;
     let (from, length) = (device_offset(&ring, ring.tail().0), SECTOR as usize);
     let mut forged = paper.bytes[from..from + length].to_vec();
@@ -151,7 +151,8 @@ fn mutated_journals_never_panic_and_never_yield_what_was_not_appended() {
             continue;
         };
         accepted += 1;
-        // A rotten second anchor that no record knew yields the first one's redo: more than the newest needs.
+        // If a second anchor is corrupt and no record knew it, the first one's redo remains: more than the newest
+        // needs.
         let ours = reading.transactions.iter().filter(|t| t.end.0 > 10 * SECTOR);
         assert!(ours.zip(&transactions).all(|(got, expected)| got == expected), "seed {seed}");
     }

@@ -8,7 +8,7 @@ use crate::journal::{JournalErrorKind, Lsn, Transaction, limits::SECTOR, ring::R
 /// Payload lengths around every edge: empty, the sector, the longest record, several records.
 const LENGTHS: [u64; 9] = [10, 0, 4000, 4001, 12_000, 65_440, 65_441, 100_000, 1];
 
-/// Three laps old, so that whatever a write does not reach is an older lap's record; checkpointed at the head.
+/// A journal three laps old, with a checkpoint at the head: what a write does not reach is a record of an older lap.
 fn worn(seed: u64) -> (Paper, Ring) {
     let mut dice = Dice(seed);
     let mut paper = Paper::formatted(64);
@@ -27,7 +27,7 @@ fn tears(count: usize) -> Vec<Vec<bool>> {
     (0..=count).flat_map(|n| [of(&|i| i < n), of(&|i| i >= n), of(&|i| i != n), of(&|i| i == n)]).collect()
 }
 
-/// What `paper` is after each tear of a write; but not where what is lost is what was there before.
+/// `paper` after each tear of a write, except tears that lose only bytes equal to the earlier ones.
 fn torn(paper: &Paper, write: &[Piece]) -> Vec<Paper> {
     let after = |keep: &Vec<bool>| {
         let mut after = paper.clone();
@@ -103,7 +103,7 @@ fn every_tear_of_an_anchor_leaves_the_one_before_and_its_redo() {
         let reading = after.read().unwrap();
         let redone = if reading.anchor.seq == ring.anchor_seq() { &acknowledged[..] } else { &[] };
         assert!(reading.transactions == redone);
-        // Life goes on: the next anchor takes the torn one's place.
+        // Continue: the next anchor takes the torn one's slot.
         let mut ring = after.open();
         after.checkpoint(&mut ring);
         let last = after.commit(&mut ring, b"after");

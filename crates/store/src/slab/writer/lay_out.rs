@@ -1,4 +1,5 @@
-//! A run's bytes: the slab's header before the first, the run's header, payloads as they lie in memory or packed.
+//! The bytes of a run: the slab header before the first run, the run header, payloads from where they lie in memory or
+//! packed.
 //!
 //! Invariant: a device write lies within one full stripe, or covers several whole ones.
 
@@ -112,12 +113,12 @@ fn describe(item: &Item, epoch: u64) -> Descriptor {
     }
 }
 
-/// True if the device takes the item's bytes from where they lie.
+/// True if the device can take the item's bytes from where they lie in memory.
 pub(super) fn goes_as_it_is(item: &Item) -> bool {
     !item.data.is_empty() && is_aligned(&item.data)
 }
 
-/// Cuts `parts`, to be written at `at`, where the first whole full stripe begins and where the last one ends.
+/// Cuts `parts`, to be written at `at`, at the start of the first whole full stripe and at the end of the last.
 pub(super) fn cut_at_stripes(mut at: u64, parts: &[Bytes], stripe_bytes: u64) -> Vec<(u64, Vec<Bytes>)> {
     let end = at + parts.iter().map(|part| part.len() as u64).sum::<u64>();
     let cuts = [at.next_multiple_of(stripe_bytes), end / stripe_bytes * stripe_bytes];

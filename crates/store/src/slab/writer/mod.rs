@@ -1,17 +1,18 @@
-//! The writer: puts fragments in the next free place of the device.
+//! The writer: appends fragments to the open slabs of the device.
 //!
-//! Two slabs are open at a time, one for data and tombstones and one for the index: pages die together, at the next
-//! checkpoint, and data beside them would have to be moved for them. Within each, whatever is to be written follows what
-//! was written before. While device writes are in flight, small fragments that arrive are gathered into the next run;
-//! large aligned ones go to the device as they lie in memory. What one run may not hold is cut at block boundaries, so
-//! that slabs fill to their end.
+//! Two slabs are open at a time: one for data and tombstones, one for index pages. Pages die together at the next
+//! checkpoint; data in the same slab would then have to be moved. Within each slab, every write follows the one before.
+//! While device writes are in flight, small fragments that arrive are coalesced into the next run. Large aligned
+//! fragments go to the device from where they lie in memory. A fragment that does not fit into a run is cut at block
+//! boundaries, so that slabs fill to their end.
 //!
-//! Invariant: the place of a piece is known to nobody before its run is on the device; until its owner puts it into the
-//! index or drops it, the slab is pinned.
-//! Invariant: a tombstone lies in a slab opened no earlier than those of the data it outdates: both go one way.
+//! Invariant: nobody knows the location of a piece before its run is on the device. The slab is pinned until the owner
+//! of the piece puts it into the index or drops it.
+//! Invariant: a tombstone lies in a slab opened no earlier than those of the data that it outdates: both use one
+//! stream.
 //! Invariant: an open slab is among the last [`limits::RECOVERY_SLABS_SCANNED`] opened.
-//! Not here: flushes (see `commit`), admission (see `space`); within: what goes into a run (`select`), its bytes (`lay_out`),
-//! what becomes of it (`outcome`), who waits (`ticket`).
+//! Not here: flushes (see `commit`), admission (see `space`). Within: what goes into a run (`select`), its bytes
+//! (`lay_out`), its outcome (`outcome`), the waiting callers (`ticket`).
 
 mod lay_out;
 mod outcome;
@@ -45,12 +46,12 @@ use super::{
 };
 use crate::{StoreError, StoreErrorKind, StoreResult, StoreStats, limits, mirror::Device};
 
-/// For whom something is written.
+/// On whose behalf a fragment is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Callers' data: leaves the slabs kept back alone.
+    /// Callers' data: may not use the reserved slabs.
     User,
-    /// Checkpoints, the cleaner, tombstones: may use them, and goes first.
+    /// Checkpoints, the cleaner, tombstones: may use the reserved slabs, and take precedence.
     System,
 }
 
@@ -62,11 +63,11 @@ struct OpenSlab {
     at: u64,
     runs: u32,
     prev_sum: u64,
-    /// What it was before it was opened; none after a start.
+    /// The slab's state before it was opened.
     opened: Option<Opened>,
 }
 
-/// What shares a slab.
+/// Fragments that share a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     /// Data and tombstones.
@@ -92,11 +93,11 @@ struct State {
     /// The open slab of each stream.
     open: [Option<OpenSlab>; 2],
     in_flight: usize,
-    /// What is under way, by slab.
+    /// Runs in flight, by slab.
     flights: BTreeMap<u32, Flight>,
-    /// What the store itself has to write finds no room: callers are told this, until it is tried again.
+    /// Set while the store's own writes find no space: callers get this error until the writes are tried again.
     stalled: Option<StoreError>,
-    /// Somebody looks whether a slab becomes free.
+    /// A task waits to see whether a slab becomes free.
     watched: bool,
     stopped: Option<StoreError>,
 }
@@ -106,7 +107,7 @@ impl State {
         self.index.is_empty() && self.system.is_empty() && self.user.is_empty()
     }
 
-    /// Where a run of `stream` takes its next piece from.
+    /// The queue from which a run of `stream` takes its next piece.
     fn queue(&mut self, stream: Stream) -> &mut VecDeque<Queued> {
         match stream {
             Stream::Index => &mut self.index,
@@ -115,19 +116,19 @@ impl State {
         }
     }
 
-    /// Puts what could not be written first in line again.
+    /// Puts a piece that could not be written back at the head of its queue.
     fn push_front(&mut self, queued: Queued) {
         match Stream::of(queued.item.kind) {
             Stream::Index => self.index.push_front(queued),
             Stream::Data if self.stalled.is_none() => self.system.push_front(queued),
-            // Nobody's data waits for what the store itself cannot write.
+            // Callers' data never waits behind what the store itself cannot write.
             Stream::Data if queued.class == Class::User => self.user.push_front(queued),
             Stream::Data => self.system.push_front(queued),
         }
     }
 }
 
-/// A run built and given its place, ready to be submitted.
+/// A run that has its location and is ready to be submitted.
 struct Run {
     slab: u32,
     epoch: u64,
@@ -135,30 +136,30 @@ struct Run {
     bytes: u64,
     parts: Vec<Bytes>,
     members: Vec<(Queued, u32)>,
-    /// Failures of others before it was submitted.
+    /// Failures counted when it was built.
     failures_before: u64,
-    /// Of a slab's first run, which brings its header: what the slab was before.
+    /// For a slab's first run, which carries the slab header: the slab's previous state.
     opened: Option<Opened>,
     /// The slab was never written to before this opening.
     fresh: bool,
 }
 
-/// Fixed facts the writer works with.
+/// Fixed parameters of the writer.
 pub(crate) struct WriterConfig {
     /// The data device.
     pub disk: Device,
     /// How it is divided.
     pub geometry: Geometry,
-    /// Whose it is.
+    /// The target's uuid.
     pub target: Uuid,
-    /// What people call that.
+    /// The target's name, for messages.
     pub name: TargetId,
-    /// Who writes.
+    /// The incarnation that writes.
     pub incarnation: Incarnation,
     /// The target's generation.
     pub generation: u32,
     /// Slabs that callers' data may not open.
-    pub keep_slabs: u32,
+    pub reserved_slabs: u32,
 }
 
 /// See the module. Clones share it.
@@ -170,14 +171,14 @@ pub(crate) struct Writer {
     stats: Rc<RefCell<StoreStats>>,
     state: Rc<RefCell<State>>,
     durable_lsn: Rc<Cell<u64>>,
-    /// As run headers name it.
+    /// The highest committed transno, in the form of run headers.
     committed: Rc<Cell<u32>>,
     /// Counts runs that reached the device: a flush covers those counted when it began.
     written: Rc<Cell<u64>>,
-    /// Slabs retired, whose news the store has yet to make durable.
+    /// Retired slabs that the store has yet to record durably.
     retired: Rc<RefCell<Vec<u32>>>,
     suspects: Rc<RefCell<Suspects>>,
-    /// Told when callers have to be told that there is no room.
+    /// Notified when the store's own writes find no space, so that waiting callers get the error.
     pub stalls: Rc<Notify>,
 }
 
@@ -205,7 +206,7 @@ impl Writer {
         }
     }
 
-    /// Everything up to `transno` is durable: runs built from now on say so.
+    /// Everything up to `transno` is durable: runs built from now on name it.
     pub(crate) fn note_committed(&self, transno: Transno) {
         let named = run::committed(transno, self.config.incarnation);
         self.committed.set(self.committed.get().max(named));
@@ -221,18 +222,18 @@ impl Writer {
         self.retired.take()
     }
 
-    /// True if there is news for [`Writer::take_retired`].
+    /// True if [`Writer::take_retired`] would return slabs.
     pub(crate) fn has_retired(&self) -> bool {
         !self.retired.borrow().is_empty()
     }
 
-    /// Bytes of data the open slab still takes.
+    /// Bytes left in the open data slab.
     pub(crate) fn open_rest(&self) -> u64 {
         let open = self.state.borrow().open[Stream::Data as usize];
         open.map_or(0, |open| self.config.geometry.slab_bytes - open.at)
     }
 
-    /// Bytes of callers' data that wait for a slab.
+    /// True if callers' data waits for a slab.
     pub(crate) fn user_waits(&self) -> bool {
         let state = self.state.borrow();
         !state.user.is_empty() && state.in_flight == 0
@@ -248,7 +249,7 @@ impl Writer {
         queued.iter().flatten().for_each(|queued| queued.ticket.finish(Some(error.clone())));
     }
 
-    /// Fails callers' data that waits for a slab.
+    /// Fails the callers' data that waits for a slab.
     pub(crate) fn fail_user(&self, error: &StoreError) {
         let queued = std::mem::take(&mut self.state.borrow_mut().user);
         queued.iter().for_each(|queued| queued.ticket.finish(Some(error.clone())));
@@ -283,7 +284,7 @@ impl Writer {
         }
     }
 
-    /// Why nothing can be written for want of room, while that is so.
+    /// The error for lack of space, while the store's own writes find none.
     pub(crate) fn stalled(&self) -> Option<StoreError> {
         self.state.borrow().stalled.clone()
     }
@@ -324,8 +325,8 @@ impl Writer {
         Some(run)
     }
 
-    /// Bytes for the next run in the stream's open slab, or in a new one. None: nothing is queued for it, or the first in
-    /// the queue has to wait for a slab.
+    /// Bytes for the next run in the stream's open slab, or in a new one. None: its queue is empty, or the first piece
+    /// has to wait for a slab.
     fn room(&self, state: &mut State, stream: Stream) -> Option<u64> {
         let slab_bytes = self.config.geometry.slab_bytes;
         let need = least_run_bytes(&state.queue(stream).front()?.item);
@@ -341,8 +342,8 @@ impl Writer {
             let suspects = self.suspects.borrow();
             (!suspects.slabs.is_empty(), suspects.no_room)
         };
-        // Where writes fail, any slab may tell whether it is the device.
-        let keep = if of_callers && !in_doubt { self.config.keep_slabs } else { 0 };
+        // After failed writes, callers' data may open any slab: each may show whether the device itself is bad.
+        let keep = if of_callers && !in_doubt { self.config.reserved_slabs } else { 0 };
         let (slab, epoch, opened) = self.alloc.borrow_mut().open(keep, no_room)?;
         let mut stats = self.stats.borrow_mut();
         stats.slabs_opened += 1;
@@ -361,7 +362,8 @@ impl Writer {
         }
     }
 
-    /// Closes the slab of a stream that hardly moves: recovery looks for the newest runs in the last slabs opened.
+    /// Closes the slab of a stream with little traffic: recovery searches for the newest runs in the last slabs opened
+    /// only.
     fn close_left_behind(&self, state: &mut State) {
         for stream in [Stream::Data, Stream::Index] {
             let Some(open) = state.open[stream as usize] else { continue };

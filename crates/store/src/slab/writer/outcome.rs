@@ -1,15 +1,15 @@
-//! What becomes of runs: written, failed in their place, refused for want of room, or the device is done for.
+//! The outcome of runs: written, failed at their location, refused for lack of space, or the device itself is bad.
 //!
-//! A slab without its header is none: what was written to it beside the header waits until that is on the device, and goes
-//! elsewhere if it fails.
+//! A slab does not count without its header. Runs that were submitted beside the header wait until it is on the device,
+//! and go elsewhere if it fails.
 //!
-//! A device may be thin: a place that was never written to may find no room behind it. Then slabs that were used before are
-//! taken first, as what is behind them is there. Where there are none, callers are told `Full` at once; checkpoints,
-//! tombstones and what the cleaner moves wait, and are tried again: the store stands still, and does not stop.
+//! A device may be thin-provisioned: a location that was never written to may find no space behind it. Then slabs used
+//! before are taken first, as their space exists. If there are none, callers get `Full` at once. Checkpoints,
+//! tombstones and data that the cleaner moves wait, and are tried again: the store pauses, and does not stop.
 //!
-//! Invariant: a slab is noted as bad only when a write elsewhere succeeded after the one that failed in it: where every
-//! write fails it is the device that is bad, the writer stops, and the slabs are as they were at the next start.
-//! Invariant: a slab whose header found no room was not opened: it is the next one to be.
+//! Invariant: a slab is recorded as bad only when a write elsewhere succeeded after the one that failed in it. Where
+//! every write fails, the device is bad: the writer stops, and the next start finds the slabs as they were.
+//! Invariant: a slab whose header found no space was not opened: it is the next to be opened.
 
 use forebay_env::{EnvError, EnvErrorKind, EnvResult};
 
@@ -20,14 +20,14 @@ use super::{
 };
 use crate::{StoreError, StoreErrorKind, limits};
 
-/// Slabs in which a write failed, while no later one has reached the device.
+/// Slabs in which a write failed, while no later write has reached the device.
 #[derive(Default)]
 pub(super) struct Suspects {
     /// Each with the number of its failure.
     pub slabs: Vec<(u64, u32)>,
-    /// Failures so far.
+    /// Number of failures.
     pub failures: u64,
-    /// The device had no room for a new place (the storage under it is full).
+    /// The device had no space for a new location (the storage under it is full).
     pub no_room: bool,
 }
 
@@ -37,7 +37,7 @@ impl Suspects {
         self.slabs.push((self.failures, slab));
     }
 
-    /// A write submitted after `failures` of them succeeded: the device works, the slabs do not.
+    /// A write submitted after `failures` of them succeeded: the device works, so these slabs are bad.
     fn convict(&mut self, failures: u64) -> Vec<u32> {
         let guilty = self.slabs.iter().filter(|(number, _)| *number <= failures).map(|(_, slab)| *slab).collect();
         self.slabs.retain(|(number, _)| *number > failures);
@@ -45,7 +45,7 @@ impl Suspects {
     }
 }
 
-/// What is under way in a slab.
+/// Runs in flight in a slab.
 #[derive(Default)]
 pub(super) struct Flight {
     runs: u32,
@@ -59,14 +59,14 @@ pub(super) struct Flight {
 enum Header {
     #[default]
     Written,
-    /// With the slab's first run.
+    /// In flight, with the slab's first run.
     Coming,
-    /// It was not written, for this reason.
+    /// Its write failed, for this reason.
     Failed(EnvError, Opened),
 }
 
 impl Flight {
-    /// A run is submitted; the first one of a slab brings its header.
+    /// A run is submitted; the first run of a slab carries its header.
     pub(super) fn begin(&mut self, first: bool) {
         self.runs += 1;
         if first {
@@ -114,7 +114,7 @@ impl Writer {
         }
     }
 
-    /// Nothing is under way in the slab any more: if it was to be opened and there was no room, it was not.
+    /// Once nothing is in flight in the slab: if its header found no space, undoes the opening.
     fn landed(&self, slab: u32) {
         let mut state = self.state.borrow_mut();
         if state.flights.get(&slab).is_none_or(|flight| flight.runs > 0) {
@@ -128,14 +128,14 @@ impl Writer {
         }
     }
 
-    /// The storage under the device is full (a sparse file, a thin volume): nothing is bad.
+    /// The storage under the device is full (a sparse file, a thin volume): no slab is bad.
     fn no_room(&self, run: Run, message: String) {
         if !std::mem::replace(&mut self.suspects.borrow_mut().no_room, true) {
             self.env.log(&format!("{}: {message}; until then writes are answered with ENOSPC", self.config.name));
         }
         self.release(&run);
         self.leave(&run);
-        // What lies behind a slab that was used before is there; if even that is refused, time alone helps.
+        // The space of a slab used before exists. If even that is refused, only time helps.
         let elsewhere = run.fresh && self.alloc.borrow().has_used_free();
         let error = StoreError::new(StoreErrorKind::Full, message);
         let mut refused = Vec::new();
@@ -159,7 +159,7 @@ impl Writer {
         }
     }
 
-    /// What the store itself has to write finds no room: it waits, and callers are told.
+    /// The store's own writes find no space: they wait, and callers get the error.
     fn stall(&self, error: StoreError) {
         if self.state.borrow_mut().stalled.replace(error.clone()).is_none() {
             let writer = self.clone();
@@ -173,7 +173,7 @@ impl Writer {
         self.stalls.notify_waiters();
     }
 
-    /// Nothing can be written any more.
+    /// Fails the run and stops the writer: nothing can be written any more.
     fn give_up(&self, run: Run, message: String) {
         self.release(&run);
         let error = StoreError::new(StoreErrorKind::Stopped, message);
@@ -204,7 +204,7 @@ impl Writer {
         }
     }
 
-    /// Leaves the slab and queues the run's members again, first in line.
+    /// Retires the slab and queues the run's members again, first in line.
     fn run_failed(&self, run: Run, message: String) {
         if self.state.borrow().stopped.is_some() {
             return self.give_up(run, message);
@@ -234,7 +234,7 @@ impl Writer {
         given_up.iter().for_each(|queued| queued.ticket.finish(Some(error.clone())));
     }
 
-    /// Nothing more is written to the slab of a run that failed: what follows a run that is missing may lack its header.
+    /// Closes the slab of a failed run: runs behind a missing one may lack the slab header.
     fn leave(&self, run: &Run) {
         let mut state = self.state.borrow_mut();
         for stream in [Stream::Data, Stream::Index] {
@@ -253,14 +253,15 @@ impl Writer {
         run.members.iter().for_each(|_| alloc.unpin(run.slab));
     }
 
-    /// True if writes failed, nothing is under way, and there is no slab left to try.
+    /// True if writes failed and pieces wait, but nothing is in flight and no slab is left to try.
     fn is_stranded(&self) -> bool {
         let state = self.state.borrow();
         let idle = state.is_idle() || state.in_flight > 0 || state.stopped.is_some() || state.stalled.is_some();
         !idle && !self.suspects.borrow().slabs.is_empty() && self.alloc.borrow().free_count() == 0
     }
 
-    /// Where slabs run out before it is clear whether they are bad or the device is: if none becomes free, it is the device.
+    /// When slabs run out before it is clear whether they or the device are bad: if none becomes free in time, it is
+    /// the device.
     fn watch_for_the_end(&self) {
         if !self.is_stranded() || std::mem::replace(&mut self.state.borrow_mut().watched, true) {
             return;

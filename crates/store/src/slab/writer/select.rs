@@ -1,4 +1,4 @@
-//! Which of what waits goes into the next run. What one run may not hold is cut at block boundaries.
+//! Selects the queued fragments for the next run. A fragment that does not fit is cut at block boundaries.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ fn may_be_cut(item: &Item) -> bool {
     item.kind == FragmentKind::Data && item.sums.len() > 1
 }
 
-/// Bytes of a run with the least piece of `item` that may be written by itself.
+/// Bytes of a run with the smallest piece of `item` that may be written alone.
 pub(super) fn least_run_bytes(item: &Item) -> u64 {
     let (data, sums) = match may_be_cut(item) {
         true => (BLOCK_BYTES - item.offset % BLOCK_BYTES, 1),
@@ -27,7 +27,7 @@ pub(super) fn least_run_bytes(item: &Item) -> u64 {
     run::header_bytes(run::DESCRIPTOR_BYTES + 8 * sums) as u64 + data.next_multiple_of(limits::SECTOR)
 }
 
-/// What a run takes so far.
+/// How full the next run is.
 #[derive(Default)]
 struct Fill {
     descriptors: usize,
@@ -57,7 +57,7 @@ impl Fill {
     }
 }
 
-/// Takes what the next run holds off the queues.
+/// Takes the members of the next run off the queues.
 pub(super) fn select(state: &mut State, stream: Stream, room: u64) -> Vec<Queued> {
     let mut members = Vec::new();
     let mut fill = Fill::default();
@@ -77,7 +77,7 @@ pub(super) fn select(state: &mut State, stream: Stream, room: u64) -> Vec<Queued
     members
 }
 
-/// Cuts the first item of `queue` so that its head fits; the rest stays first in line.
+/// Cuts the first item of `queue` so that its head fits; the rest stays first in the queue.
 fn cut_to_fit(queue: &mut VecDeque<Queued>, fill: &Fill, room: u64) -> Option<Queued> {
     let first = queue.front_mut()?;
     if !may_be_cut(&first.item) {
@@ -85,7 +85,7 @@ fn cut_to_fit(queue: &mut VecDeque<Queued>, fill: &Fill, room: u64) -> Option<Qu
     }
     let left = room.saturating_sub(fill.total() + 2 * limits::SECTOR + 8 * first.item.sums.len() as u64);
     let end = (first.item.offset + left) / BLOCK_BYTES * BLOCK_BYTES;
-    // A single block may fit exactly where the careful estimate above says it does not.
+    // A single block may fit exactly where the cautious estimate above says that it does not.
     let end = end.max((first.item.offset / BLOCK_BYTES + 1) * BLOCK_BYTES);
     let (head, rest) = split(&first.item, end)?;
     if fill.with(&head).total() > room {
@@ -97,7 +97,7 @@ fn cut_to_fit(queue: &mut VecDeque<Queued>, fill: &Fill, room: u64) -> Option<Qu
     Some(Queued { item: head, class, ticket, tries })
 }
 
-/// The item's bytes before and from object offset `at`, a block boundary within it.
+/// Splits the item at object offset `at`, a block boundary within it.
 fn split(item: &Item, at: u64) -> Option<(Item, Item)> {
     let head_bytes = at.checked_sub(item.offset).filter(|bytes| *bytes > 0 && *bytes < item.length)?;
     let blocks = crc::blocks(item.offset, head_bytes, BLOCK_BYTES).count();

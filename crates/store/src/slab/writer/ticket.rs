@@ -1,6 +1,6 @@
-//! What is to be written, what came of it, and who waits for it.
+//! Fragments to be written, their pieces on the device, and the callers that wait for them.
 //!
-//! Invariant: a piece on the device pins its slab until its owner lets go of it, whoever that is.
+//! Invariant: a piece on the device pins its slab until its owner drops it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,7 +26,7 @@ pub(crate) struct Item {
     pub fid: Fid,
     /// First byte within the object.
     pub offset: u64,
-    /// Bytes of the object (of tombstones: what is gone).
+    /// Bytes of the object (tombstones: bytes that are gone).
     pub length: u64,
     /// The bytes; empty for tombstones.
     pub data: Bytes,
@@ -36,7 +36,8 @@ pub(crate) struct Item {
     pub version: Transno,
     /// Layout generation.
     pub generation: u32,
-    /// Tombstones that are carried on: where they were first written. 0 = here.
+    /// Tombstones that are carried on: the epoch of the slab they were first written to. 0 = the one they are written
+    /// to now.
     pub origin_epoch: u64,
     /// Sum of each block.
     pub sums: Vec<u64>,
@@ -45,7 +46,7 @@ pub(crate) struct Item {
 /// A piece of an item that lies on the device.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
-    /// What lies there; `data` is given back to its owner.
+    /// What lies there; `data` goes back to its owner.
     pub item: Item,
     /// Where it lies.
     pub place: Place,
@@ -65,7 +66,7 @@ impl Drop for Pieces {
     }
 }
 
-/// Who waits for items; gathers their pieces.
+/// A caller that waits for items; collects their pieces.
 pub(super) struct Ticket {
     alloc: Rc<RefCell<Allocator>>,
     remaining: Cell<usize>,
@@ -73,7 +74,7 @@ pub(super) struct Ticket {
     done: RefCell<Option<oneshot::Sender<StoreResult<Pieces>>>>,
 }
 
-/// Pieces that came after their owner was told of a failure are nobody's: their slabs are let go.
+/// Pieces that arrive after the caller got an error have no owner: their slabs are unpinned.
 impl Drop for Ticket {
     fn drop(&mut self) {
         drop(Pieces { list: self.pieces.take(), alloc: self.alloc.clone() });
@@ -90,7 +91,7 @@ impl Ticket {
         Rc::new(Self { alloc: alloc.clone(), remaining, pieces: RefCell::default(), done })
     }
 
-    /// An item became two.
+    /// An item was cut into two.
     pub(super) fn one_more(&self) {
         self.remaining.set(self.remaining.get() + 1);
     }
@@ -103,7 +104,7 @@ impl Ticket {
         }
     }
 
-    /// Sends what came, or the error; without a receiver the pieces are dropped and their pins with them.
+    /// Sends the pieces, or the error. Without a receiver the pieces are dropped, and their pins with them.
     pub(super) fn finish(&self, error: Option<StoreError>) {
         let pieces = Pieces { list: self.pieces.take(), alloc: self.alloc.clone() };
         if let Some(done) = self.done.take() {
@@ -112,7 +113,7 @@ impl Ticket {
     }
 }
 
-/// An item in line.
+/// An item in a queue.
 pub(super) struct Queued {
     pub item: Item,
     pub class: Class,

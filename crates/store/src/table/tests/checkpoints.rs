@@ -1,4 +1,4 @@
-//! What a checkpoint holds, what it frees, and what outlives its failure.
+//! What a checkpoint holds, what it frees, and what remains when it fails.
 
 use super::device::{Chance, Device};
 use crate::table::{PageId, Table};

@@ -1,4 +1,4 @@
-//! A device of memory for pages, a small source of chance, and a table that reads what it misses.
+//! A device in memory for pages, a small source of randomness, and a table that reads the pages it misses.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ impl Device {
         })
     }
 
-    /// Writes what is handed out. The root's location, once that is written.
+    /// Writes the pages that are handed out. Returns the root's location, once it is written.
     pub fn write_pages(&mut self, table: &mut Table, at_most: usize) -> Option<PageLocation> {
         let pages: Vec<_> = std::iter::from_fn(|| table.next_page()).take(at_most).collect();
         let mut root = None;

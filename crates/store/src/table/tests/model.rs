@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Go on from the last durable checkpoint, as after a crash.
+    /// Continues from the last durable checkpoint, as after a crash.
     fn crash(&mut self) {
         let Some((root, rows)) = self.durable.clone() else {
             return;

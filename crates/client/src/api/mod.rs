@@ -1,0 +1,3 @@
+//! Access by path, as programs that link the library use it.
+
+pub(crate) mod paths;

@@ -1,0 +1,113 @@
+//! What a file says of itself beside what the mount was told: its commit level ([`crate::ops::levels`]), its inline bound
+//! ([`crate::cache::inline`]).
+//!
+//! Such choices stand in the inode, come with the attributes, and are made by extended attributes. They go before the mount's.
+
+use forebay_proto::message::{Attr, COMMIT_XATTR, CommitLevel, INLINE_XATTR, InlineBound};
+
+use crate::{Client, file::FileState, leases::Ticket};
+
+/// What a file says of itself, and of when that is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<T> {
+    own: Option<T>,
+    asked: Ticket,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self { own: None, asked: Ticket::default() }
+    }
+}
+
+impl<T: Copy> Known<T> {
+    /// As it was given the file by a change that was `asked`.
+    pub fn new(own: Option<T>, asked: Ticket) -> Self {
+        Self { own, asked }
+    }
+
+    /// None: what the mount says counts.
+    pub fn own(&self) -> Option<T> {
+        self.own
+    }
+
+    /// As a reply to what was `asked` says. Replies come in any order: what was asked for before counts less.
+    fn see(&mut self, own: Option<T>, asked: Ticket) {
+        if asked >= self.asked {
+            *self = Self { own, asked };
+        }
+    }
+}
+
+impl Known<CommitLevel> {
+    /// Changes of the inode are durable when they are answered.
+    pub fn commits(&self) -> bool {
+        self.own == Some(CommitLevel::Commit)
+    }
+}
+
+/// What an extended attribute chooses. None: what the mount says.
+pub(crate) enum Choice {
+    Level(Option<CommitLevel>),
+    InlineBound(Option<InlineBound>),
+}
+
+impl Choice {
+    /// That of the attribute `name`, which becomes `value`, or goes. `None`: it chooses nothing. What is no choice the MDT refuses.
+    pub fn made(name: &[u8], value: Option<&[u8]>) -> Option<Self> {
+        let text = value.and_then(|value| std::str::from_utf8(value).ok());
+        match name {
+            COMMIT_XATTR => Some(Self::Level(text.and_then(CommitLevel::named))),
+            INLINE_XATTR => Some(Self::InlineBound(text.and_then(InlineBound::named))),
+            _ => None,
+        }
+    }
+}
+
+impl FileState {
+    /// See [`Known::see`].
+    pub fn learn_choices(&self, asked: Ticket, attr: &Attr) {
+        let (mut level, mut bound) = (self.attributes.level.get(), self.attributes.inline_bound.get());
+        level.see(attr.level(), asked);
+        bound.see(attr.inline_bound(), asked);
+        self.attributes.level.set(level);
+        self.attributes.inline_bound.set(bound);
+    }
+}
+
+impl Client {
+    /// A reply to what was `asked` tells of a file that may be open here.
+    pub(crate) fn learn_choices(&self, asked: Ticket, attr: &Attr) {
+        if let Some(file) = self.inner.file(attr.fid) {
+            file.learn_choices(asked, attr);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_to_an_earlier_question_does_not_bring_an_old_choice_back() {
+        let (data, commit) = (Some(CommitLevel::Data), Some(CommitLevel::Commit));
+        let mut known = Known::default();
+        known.see(commit, Ticket::numbered(5));
+        known.see(None, Ticket::numbered(4));
+        assert_eq!((known.own(), known.commits()), (commit, true));
+        known.see(data, Ticket::numbered(5));
+        assert_eq!((known.own(), known.commits()), (data, false));
+        known.see(None, Ticket::numbered(6));
+        assert_eq!(known.own(), None);
+    }
+
+    #[test]
+    fn two_attributes_choose_something() {
+        let bound = InlineBound::new(4096);
+        let made = Choice::made(INLINE_XATTR, Some(b"4KiB"));
+        assert!(matches!(made, Some(Choice::InlineBound(own)) if own == bound));
+        assert!(matches!(Choice::made(INLINE_XATTR, None), Some(Choice::InlineBound(None))));
+        assert!(matches!(Choice::made(COMMIT_XATTR, Some(b"commit")), Some(Choice::Level(Some(CommitLevel::Commit)))));
+        assert!(Choice::made(b"user.forebay.layout", Some(b"-c 1")).is_none());
+    }
+}

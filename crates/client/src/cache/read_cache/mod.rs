@@ -1,0 +1,270 @@
+//! Small reads: what was read is kept under a lease, and what will be read next is fetched before it is asked for.
+//!
+//! A lease of the MDT on a file's inode says that no other session has the file open for writing, nor cuts it: as long as
+//! it lasts nobody else changes the file's bytes. It is recalled before anybody may. What this client changes itself it
+//! takes out of the cache, before and after.
+//!
+//! Invariant: what is answered from here is what the OSTs would have answered at some time during the call.
+//! Invariant: only what is committed is kept: what a crash may take back is asked for again and again.
+//! Invariant: bounded by [`MountOptions::read_cache_bytes`](crate::MountOptions), and by as much that is on its way.
+//! Not here: large reads, which are worth requests of their own; leases (see `leases`).
+
+mod cache;
+mod pattern;
+mod reader_group;
+mod steps;
+
+use std::{ops::Range, rc::Rc};
+
+use bytes::Bytes;
+use forebay_env::{Bug, Time, planted};
+use forebay_proto::{Fid, limits::BLOCK_BYTES};
+
+use crate::{Client, OpenFile, file::FileState, io::read::Read, leases::Holds, limits};
+pub(crate) use cache::ReadCache;
+use cache::{Arrival, Changing, Found, LeaseNumber, cut};
+use pattern::Ahead;
+pub(crate) use pattern::Pattern;
+pub(crate) use reader_group::ReaderGroup;
+
+impl Client {
+    /// Reads `range`, cut at the end of the file, from what is kept, or so that it is kept. `None`: that cannot be, ask the OSTs.
+    pub(crate) async fn read_kept(&self, file: &OpenFile, range: &Range<u64>) -> Option<Vec<Bytes>> {
+        let (state, fid) = (file.state(), file.fid());
+        if range.end - range.start > limits::CACHED_READ_BYTES || self.read_cache_bytes() == 0 {
+            return None;
+        }
+        let shared = state.reading.readers.has_others(file.handle(), self.env().now());
+        let ahead = file.inner.pattern.borrow_mut().note(range, shared);
+        let leads = self.leads_others(file, range, &ahead);
+        for _ in 0..limits::KEPT_READ_ATTEMPTS {
+            let Some(lease) = self.inner.mdt.leases.data_is_ours(fid) else {
+                self.ask_for_lease(state);
+                return None;
+            };
+            let size = self.size_under_lease(state, range.end)?;
+            let wanted = range.start..range.end.min(size);
+            if wanted.is_empty() {
+                return Some(Vec::new());
+            }
+            let gap = match self.inner.cache.read.find(fid, lease, &wanted) {
+                Found::Here(parts) => {
+                    self.inner.counters.read_kept(parts.iter().map(Bytes::len).sum());
+                    if !leads {
+                        self.read_ahead(state, lease, &ahead, range, size);
+                    }
+                    return Some(parts);
+                }
+                Found::Coming(arrived) => {
+                    arrived.notified().await;
+                    continue;
+                }
+                Found::Missing(gap) => gap,
+            };
+            if self.env().now() < state.reading.uncommitted_until.get() {
+                return None;
+            }
+            let gap = gap.start..widened(&gap, &ahead).end;
+            let arrival = self.begin_fetch(state, lease, &gap, &ahead, size)?;
+            if !leads {
+                // Meanwhile, too.
+                self.read_ahead(state, lease, &ahead, range, size);
+            }
+            let fetched = arrival.range.clone();
+            let parts = self.fetch(state, lease, arrival).await?;
+            if fetched.start <= wanted.start && wanted.end <= fetched.end {
+                let mut found = Vec::new();
+                cut(&parts, (wanted.start - fetched.start) as usize..(wanted.end - fetched.start) as usize, &mut found);
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// What it may hold at most.
+    fn read_cache_bytes(&self) -> u64 {
+        self.inner.options.read_cache_bytes.min(self.inner.cache.bound.get())
+    }
+
+    /// What was read takes no more than so many bytes from now on, though it may have been given more: the machine has no more memory to
+    /// spare. Names and attributes take a quarter as much beside.
+    pub fn bound_caches(&self, bytes: u64) {
+        self.inner.cache.bound.set(bytes);
+        self.inner.cache.read.bound(self.read_cache_bytes());
+        self.inner.mdt.leases.keep_within(bytes / 4);
+    }
+
+    /// A reader that goes on is so far ahead of others that it had better wait for what it reads.
+    fn leads_others(&self, file: &OpenFile, read: &Range<u64>, ahead: &Ahead) -> bool {
+        let onwards = matches!(ahead, Ahead::Window(window) if window.start >= read.end);
+        let (reader_group, kept) = (&file.state().reading.readers, self.read_cache_bytes());
+        reader_group.leads(file.handle(), onwards.then_some(read.end), kept, self.env().now())
+    }
+
+    /// Bytes of a file are changed by this client until the answer is dropped.
+    pub(crate) fn bytes_change(&self, fid: Fid, range: Range<u64>) -> Option<Changing> {
+        (!planted(Bug::OwnWriteNotForgotten)).then(|| self.inner.cache.read.changing(fid, range))
+    }
+
+    /// The same of all of them.
+    pub(crate) fn all_bytes_change(&self, fid: Fid) -> Option<Changing> {
+        self.bytes_change(fid, 0..u64::MAX)
+    }
+
+    /// How long the file is, if that is known or none of what is read lies behind what is known.
+    fn size_under_lease(&self, file: &FileState, end: u64) -> Option<u64> {
+        let known = *file.size.borrow();
+        if file.losses() > 0 {
+            return None;
+        }
+        let size = match self.inner.mdt.leases.size_of(file.fid) {
+            Some((epoch, _)) if epoch != known.epoch() => return None,
+            Some((_, size)) => return Some(size.max(known.seen())),
+            None => known.seen(),
+        };
+        (end <= size || self.inner.mdt.leases.may_keep(file.fid) == Holds::All).then_some(size)
+    }
+
+    /// A lease may be had on a file that is read, and has none: asks for it, now and then.
+    fn ask_for_lease(&self, file: &Rc<FileState>) {
+        if self.env().now() < file.asks.inode_at.get() {
+            return;
+        }
+        // One at a time: the MDT may be away.
+        file.asks.inode_at.set(Time(u64::MAX));
+        let (client, file) = (self.clone(), file.clone());
+        drop(self.env().spawn(async move {
+            let _ = client.ask_attributes(file.fid).await;
+            file.asks.inode_at.set(client.env().now() + limits::ASK_FOR_LEASE_PAUSE);
+        }));
+    }
+
+    /// Somebody fetches the beginning of `gap`, in one piece of one OST: nobody waits for an OST that he wants nothing of.
+    fn begin_fetch(
+        &self,
+        file: &FileState,
+        lease: LeaseNumber,
+        gap: &Range<u64>,
+        ahead: &Ahead,
+        size: u64,
+    ) -> Option<Arrival> {
+        let (cache, fid) = (&self.inner.cache.read, file.fid);
+        let whole = match ahead {
+            // What lies between the steps is somebody else's.
+            Ahead::Steps(_) => gap.clone(),
+            // Who reads here and there in a file that would not be kept as a whole anyway is sent what he asks for.
+            Ahead::Nothing if size > self.read_cache_bytes() / 2 => pattern::units(gap, limits::KEPT_UNIT_BYTES, size),
+            _ => pattern::units(gap, BLOCK_BYTES, size),
+        };
+        // What lies before the gap in its first block may be here, or on its way.
+        let mut from = whole.start;
+        while let Some(first) = cache.first_gap(fid, lease, &(from..gap.start + 1)) {
+            if first.end > gap.start {
+                from = first.start;
+                break;
+            }
+            from = first.end;
+        }
+        // Requests of one reader are as long as each other.
+        let most = u64::from(self.inner.options.max_rpc_bytes);
+        let end = whole.end.min((from / most + 1) * most);
+        let piece = file.layout().pieces(from, end - from).into_iter().next();
+        let end = match piece {
+            Some(piece) if piece.file_offset <= from => end.min(piece.file_offset + piece.length),
+            Some(piece) => piece.file_offset,
+            None => end,
+        };
+        cache.begin(fid, lease, &(from..end))
+    }
+
+    /// The bytes of a stretch, which are kept if they may be. `None`: they could not be had, or are not for this lease.
+    async fn fetch(&self, file: &Rc<FileState>, lease: LeaseNumber, arrival: Arrival) -> Option<Vec<Bytes>> {
+        let (start, end) = (arrival.range.start, arrival.range.end);
+        let read = self.fresh(file, async || self.read_once(file, start, end).await).await.ok()?;
+        self.take_in(file, lease, arrival, read, false)
+    }
+
+    /// Bytes of a stretch have come; `together`: with others.
+    fn take_in(
+        &self,
+        file: &FileState,
+        lease: LeaseNumber,
+        arrival: Arrival,
+        read: Read,
+        together: bool,
+    ) -> Option<Vec<Bytes>> {
+        let whole = read.parts.iter().map(Bytes::len).sum::<usize>() as u64 == arrival.range.end - arrival.range.start;
+        if !whole || !self.is_ours_still(file.fid, lease) {
+            return None;
+        }
+        if read.settled || planted(Bug::UncommittedKept) {
+            arrival.keep(read.parts.clone(), together);
+            self.inner.cache.read.bound(self.read_cache_bytes());
+        } else {
+            file.reading.uncommitted_until.set(self.env().now() + limits::UNSETTLED_PAUSE);
+        }
+        Some(read.parts)
+    }
+
+    fn is_ours_still(&self, fid: Fid, lease: LeaseNumber) -> bool {
+        self.inner.mdt.leases.data_is_ours(fid) == Some(lease)
+    }
+
+    /// Fetches what is expected after a read, if there is little left of it.
+    fn read_ahead(&self, file: &Rc<FileState>, lease: LeaseNumber, ahead: &Ahead, read: &Range<u64>, size: u64) {
+        match ahead {
+            Ahead::Nothing => {}
+            Ahead::Window(window) => {
+                let half = (window.end - window.start) / 2;
+                let near = match window.start >= read.end {
+                    true => window.start..window.start + half,
+                    false => window.end - half..window.end,
+                };
+                let near = near.start.min(size)..near.end.min(size);
+                if self.inner.cache.read.first_gap(file.fid, lease, &near).is_some() {
+                    self.fetch_gaps(file, lease, &self.whole_units(window), ahead, size);
+                }
+            }
+            Ahead::Steps(steps) => self.fetch_steps(file, lease, ahead, steps, size),
+        }
+    }
+
+    fn may_fetch_ahead(&self, file: &FileState) -> bool {
+        let room = self.read_cache_bytes().min(limits::READ_AHEAD_COMING_BYTES);
+        self.inner.cache.read.bytes().1 < room && self.env().now() >= file.reading.uncommitted_until.get()
+    }
+
+    /// A window of several requests ends where a request does.
+    fn whole_units(&self, window: &Range<u64>) -> Range<u64> {
+        let unit = u64::from(self.inner.options.max_rpc_bytes);
+        match window.end - window.start >= limits::READ_AHEAD_BYTES {
+            true => window.start..window.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
+            false => window.clone(),
+        }
+    }
+
+    fn fetch_gaps(&self, file: &Rc<FileState>, lease: LeaseNumber, range: &Range<u64>, ahead: &Ahead, size: u64) {
+        let cache = &self.inner.cache.read;
+        let range = range.start.min(size)..range.end.min(size);
+        while let Some(gap) = cache.first_gap(file.fid, lease, &range) {
+            if !self.may_fetch_ahead(file) {
+                return;
+            }
+            let Some(arrival) = self.begin_fetch(file, lease, &gap, ahead, size) else { return };
+            let (client, file) = (self.clone(), file.clone());
+            drop(self.env().spawn(async move {
+                // An OST that is away does not take the room of all others.
+                let fetch = client.fetch(&file, lease, arrival);
+                let _ = client.env().timeout(limits::READ_AHEAD_TERM, fetch).await;
+            }));
+        }
+    }
+}
+
+/// A gap in what is read, with what is expected right behind it.
+fn widened(gap: &Range<u64>, ahead: &Ahead) -> Range<u64> {
+    match ahead {
+        Ahead::Window(window) if window.start <= gap.end && gap.end < window.end => gap.start..window.end,
+        _ => gap.clone(),
+    }
+}

@@ -1,0 +1,103 @@
+//! Readers that go through one file side by side, as the programs of a job do: what one fetches the others find, while they
+//! stay within what is kept of each other. Nothing holds them together but this: who is far ahead is not read ahead, so that
+//! it waits for what it reads, and the others come up meanwhile. Apart by more than what is kept, each would fetch the whole
+//! file for itself, at the same pace, to its end.
+//!
+//! Not here: what is answered. This decides only what is fetched before it is asked for.
+
+use std::cell::RefCell;
+
+use forebay_env::Time;
+
+use crate::limits;
+
+/// Those that read one file through handles of this client.
+#[derive(Default)]
+pub(crate) struct ReaderGroup(RefCell<Vec<Reader>>);
+
+struct Reader {
+    handle: u64,
+    /// Up to where it has read, if it reads onwards.
+    at: Option<u64>,
+    seen: Time,
+}
+
+impl Reader {
+    fn is_there(&self, now: Time) -> bool {
+        now.since(self.seen) < limits::COMPANY_TERM
+    }
+}
+
+impl ReaderGroup {
+    /// Whether there are others than the reader by `handle`.
+    pub fn has_others(&self, handle: u64, now: Time) -> bool {
+        self.0.borrow().iter().any(|reader| reader.handle != handle && reader.is_there(now))
+    }
+
+    /// Whether the reader by `handle`, who has come to `at` if it reads onwards, is so far ahead of another that this one may soon not find what it
+    /// fetches, of which `kept` bytes are kept. Of those that are much further behind it is no reader_group.
+    pub fn leads(&self, handle: u64, at: Option<u64>, kept: u64, now: Time) -> bool {
+        let mut readers = self.0.borrow_mut();
+        match readers.iter_mut().find(|reader| reader.handle == handle) {
+            Some(reader) => (reader.at, reader.seen) = (at, now),
+            None => {
+                readers.retain(|reader| reader.is_there(now));
+                if readers.len() < limits::COMPANY_READERS {
+                    readers.push(Reader { handle, at, seen: now });
+                }
+            }
+        }
+        let far = kept / 4..kept.saturating_mul(2);
+        let is_behind = |reader: &Reader| Some(at?.checked_sub(reader.at?)?).filter(|by| far.contains(by));
+        readers.iter().any(|reader| reader.is_there(now) && is_behind(reader).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const KEPT: u64 = 1000;
+
+    #[test]
+    fn who_is_ahead_by_a_part_of_what_is_kept_leads() {
+        let (reader_group, now) = (ReaderGroup::default(), Time(0));
+        assert!(!reader_group.leads(1, Some(5000), KEPT, now), "alone");
+        assert!(!reader_group.leads(2, Some(4000), KEPT, now), "it is behind");
+        assert!(reader_group.leads(1, Some(5000), KEPT, now), "also ahead of who finds nothing any more");
+        assert!(
+            !reader_group.leads(2, Some(4900), KEPT, now) && !reader_group.leads(1, Some(5100), KEPT, now),
+            "they are together again"
+        );
+        assert!(!reader_group.leads(1, Some(6900), KEPT, now), "too far to be reader_group");
+    }
+
+    #[test]
+    fn who_reads_here_and_there_is_there_but_leads_nobody_and_is_not_led() {
+        let (reader_group, now) = (ReaderGroup::default(), Time(0));
+        assert!(!reader_group.leads(1, Some(5000), KEPT, now) && !reader_group.has_others(1, now));
+        assert!(!reader_group.leads(2, None, KEPT, now));
+        assert!(reader_group.has_others(1, now) && !reader_group.leads(1, Some(5400), KEPT, now));
+        assert!(!reader_group.has_others(1, now + limits::COMPANY_TERM));
+    }
+
+    #[test]
+    fn who_has_stopped_is_no_company() {
+        let reader_group = ReaderGroup::default();
+        reader_group.leads(1, Some(100), KEPT, Time(0));
+        assert!(reader_group.leads(2, Some(600), KEPT, Time(0) + (limits::COMPANY_TERM - Duration::from_nanos(1))));
+        assert!(!reader_group.leads(2, Some(600), KEPT, Time(0) + limits::COMPANY_TERM));
+    }
+
+    #[test]
+    fn it_is_bounded_and_room_is_made_by_those_that_have_stopped() {
+        let reader_group = ReaderGroup::default();
+        let many = limits::COMPANY_READERS as u64 + 5;
+        assert!((0..many).all(|handle| !reader_group.leads(handle, Some(0), KEPT, Time(0))));
+        assert_eq!(reader_group.0.borrow().len(), limits::COMPANY_READERS);
+        reader_group.leads(many, Some(0), KEPT, Time(0) + limits::COMPANY_TERM);
+        assert_eq!(reader_group.0.borrow().len(), 1);
+    }
+}

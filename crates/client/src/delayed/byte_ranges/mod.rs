@@ -1,0 +1,254 @@
+//! Small writes to a file that other clients have open too: gathered, where each writes in places of its own.
+//!
+//! A client whose writes go in even steps claims all the places they will go to. Where everybody who has the file open has
+//! claims, and none meet, the MDT grants each a share: what is written there may be kept back as under a lease on all of the
+//! data (see `write_back`).
+//!
+//! Invariant: from before a claim is sent, until one without pieces was replied, nothing is done with the file but to write in
+//! the claimed pieces. All else goes through [`Client::see_all`] first, which ends that: then everything that others kept back
+//! has been sent.
+//! Invariant: while something else is under way with the file, nothing is claimed; a write that is under way lies in the pieces
+//! of any claim that is made meanwhile.
+
+mod track;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+    time::Duration,
+};
+
+use forebay_env::{Bug, Time, planted, sync::Mutex};
+use forebay_proto::{
+    limits::CLAIM_PIECES,
+    message::{Claim, Pieces},
+};
+
+use crate::{Client, ClientResult, OpenFile, file::FileState, leases::Holds, limits};
+use track::Track;
+
+/// What is known of how a file is shared.
+pub(crate) struct Sharing {
+    /// By handle.
+    tracks: RefCell<BTreeMap<u64, Track>>,
+    /// What is claimed; if there is any, nothing else is written, or seen.
+    claimed: RefCell<Vec<Pieces>>,
+    /// One request about claims at a time.
+    turn: Mutex<()>,
+    /// One is on its way, or waits for its turn.
+    asking: Cell<bool>,
+    /// Calls that see, or change, more than what could be claimed.
+    outside: Cell<usize>,
+    /// Writes under way: from, to.
+    writing: RefCell<BTreeMap<u64, (u64, u64)>>,
+    next_write: Cell<u64>,
+    /// The MDT was restarted since it granted the share: it has to hear the claim again.
+    forgotten: Cell<bool>,
+    /// When it is worth claiming (again).
+    next: Cell<Time>,
+    /// How long after an answer that was no.
+    poll: Cell<Duration>,
+    /// How long after the sharing was ended.
+    pause: Cell<Duration>,
+    ended: Cell<Time>,
+}
+
+impl Default for Sharing {
+    fn default() -> Self {
+        Self {
+            tracks: RefCell::default(),
+            claimed: RefCell::default(),
+            turn: Mutex::new(()),
+            asking: Cell::new(false),
+            outside: Cell::new(0),
+            writing: RefCell::default(),
+            next_write: Cell::new(0),
+            forgotten: Cell::new(false),
+            next: Cell::new(Time(0)),
+            poll: Cell::new(limits::CLAIM_POLL),
+            pause: Cell::new(limits::CLAIM_PAUSE),
+            ended: Cell::new(Time(0)),
+        }
+    }
+}
+
+/// Something else than a claimed write is under way: nothing is claimed before it ends.
+pub(crate) struct Outside(Rc<FileState>);
+
+impl Outside {
+    fn new(file: &Rc<FileState>) -> Self {
+        let outside = &file.sharing.outside;
+        outside.set(outside.get() + 1);
+        Self(file.clone())
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let outside = &self.0.sharing.outside;
+        outside.set(outside.get() - 1);
+    }
+}
+
+/// A write is under way.
+pub(crate) struct Writing(Rc<FileState>, u64);
+
+impl Writing {
+    fn new(file: &Rc<FileState>, start: u64, end: u64) -> Self {
+        let number = file.sharing.next_write.get();
+        file.sharing.next_write.set(number + 1);
+        file.sharing.writing.borrow_mut().insert(number, (start, end));
+        Self(file.clone(), number)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.sharing.writing.borrow_mut().remove(&self.1);
+    }
+}
+
+impl Sharing {
+    /// Nothing but what is claimed may be written or seen.
+    pub fn is_bound(&self) -> bool {
+        !self.claimed.borrow().is_empty()
+    }
+
+    /// All of it is claimed.
+    pub fn covers(&self, offset: u64, length: u64) -> bool {
+        covers(&self.claimed.borrow(), offset, length)
+    }
+
+    /// The MDT has forgotten what was claimed.
+    pub fn forget(&self) {
+        self.forgotten.set(true);
+    }
+
+    /// A handle has ended.
+    pub fn leave(&self, handle: u64) {
+        self.tracks.borrow_mut().remove(&handle);
+    }
+
+    /// The share was asked back, or given up: it is not worth having again at once, and less so the more often that happens.
+    pub fn end(&self, now: Time) {
+        let calm = now.since(self.ended.get()) > self.pause.get() * limits::CLAIM_CALM;
+        let pause = if calm { limits::CLAIM_PAUSE } else { (self.pause.get() * 2).min(limits::CLAIM_PAUSE_MOST) };
+        self.pause.set(pause);
+        self.ended.set(now);
+        self.next.set(now + pause);
+        self.poll.set(limits::CLAIM_POLL);
+    }
+
+    fn note(&self, handle: u64, offset: u64, length: u64, now: Time) {
+        let mut tracks = self.tracks.borrow_mut();
+        tracks
+            .entry(handle)
+            .and_modify(|track| track.note(offset, length, now))
+            .or_insert_with(|| Track::new(offset, length, now));
+    }
+
+    /// What all handles that are in use are expected to write, if it is known of all. There are so many that `may` be: those
+    /// through which nothing was written yet have a moment to begin.
+    fn expected(&self, may: usize, now: Time) -> Option<Vec<Pieces>> {
+        let tracks = self.tracks.borrow();
+        let settled = |track: &Track| now.since(track.since) >= limits::TRACK_WAIT;
+        if tracks.len() < may && !tracks.values().any(settled) {
+            return None;
+        }
+        let active = tracks.values().filter(|track| now.since(track.at) < limits::TRACK_TERM);
+        let expected = active.map(Track::expected).collect::<Option<Vec<Pieces>>>()?;
+        (1..=CLAIM_PIECES).contains(&expected.len()).then_some(expected)
+    }
+
+    /// Binds this client to what it is expected to write, if that can be now. False if it is not bound.
+    fn bind(&self, may: usize, now: Time) -> bool {
+        if self.is_bound() {
+            return true;
+        }
+        let Some(expected) = self.expected(may, now).filter(|_| self.outside.get() == 0) else { return false };
+        if !self.writing.borrow().values().all(|(start, end)| covers(&expected, *start, end - start)) {
+            return false;
+        }
+        *self.claimed.borrow_mut() = expected;
+        true
+    }
+}
+
+fn covers(claimed: &[Pieces], offset: u64, length: u64) -> bool {
+    claimed.iter().any(|pieces| pieces.covers(offset, length))
+}
+
+impl Client {
+    /// Before anything is done with a file but a write: if this client is bound by a claim, it takes it back, and waits until all
+    /// that others kept back is sent. While the answer lives, nothing is claimed.
+    pub(crate) async fn see_all(&self, file: &Rc<FileState>) -> ClientResult<Outside> {
+        let outside = Outside::new(file);
+        if file.sharing.is_bound() && !planted(Bug::ClaimNotTakenBack) {
+            let _turn = file.sharing.turn.lock().await;
+            if file.sharing.is_bound() {
+                self.inner.mdt.leases.give_up_ranges(file.fid);
+                file.sharing.end(self.env().now());
+                // What is lost of it, its handles report.
+                let _ = self.flush_writes(file).await;
+                self.mdt(file.fid, &Claim { fid: file.fid, pieces: Vec::new() }).await?;
+                file.sharing.claimed.borrow_mut().clear();
+            }
+        }
+        Ok(outside)
+    }
+
+    /// Before a write that is sent at once: in the claimed pieces as it is, elsewhere as [`Client::see_all`] has it.
+    pub(crate) async fn begin_write(&self, file: &Rc<FileState>, offset: u64, length: u64) -> ClientResult<Writing> {
+        loop {
+            let may = !file.sharing.is_bound() || file.sharing.covers(offset, length);
+            if may || planted(Bug::ClaimNotTakenBack) {
+                return Ok(Writing::new(file, offset, offset + length));
+            }
+            drop(self.see_all(file).await?);
+        }
+    }
+
+    /// A small write begins for which there is no lease: claims where it and those like it go, now and then.
+    pub(crate) fn consider_claim(&self, file: &OpenFile, offset: u64, length: u64) {
+        let (now, state) = (self.env().now(), file.state());
+        let sharing = &state.sharing;
+        sharing.note(file.handle(), offset, length, now);
+        let wanted = self.inner.mdt.leases.holds(file.fid()) == Holds::Nothing || sharing.forgotten.get();
+        if !wanted || sharing.asking.get() || now < sharing.next.get() {
+            return;
+        }
+        // What is on its way from before need not lie in what is claimed now.
+        if (sharing.is_bound() || state.buffered.borrow().is_clean()) && sharing.bind(state.activity.writers.get(), now)
+        {
+            sharing.asking.set(true);
+            // Its close waits for the answer.
+            let (client, file, busy) = (self.clone(), state.clone(), state.busy());
+            drop(self.env().spawn(async move {
+                client.claim(&file).await;
+                file.sharing.asking.set(false);
+                drop(busy);
+            }));
+        }
+    }
+
+    async fn claim(&self, file: &Rc<FileState>) {
+        let sharing = &file.sharing;
+        let _turn = sharing.turn.lock().await;
+        let pieces = sharing.claimed.borrow().clone();
+        if pieces.is_empty() {
+            return;
+        }
+        sharing.forgotten.set(false);
+        let asked = self.inner.mdt.leases.ticket();
+        let granted = self.mdt(file.fid, &Claim { fid: file.fid, pieces }).await.is_ok_and(|reply| reply.granted);
+        let poll = sharing.poll.get();
+        sharing.next.set(sharing.next.get().max(self.env().now() + poll));
+        sharing.poll.set(if granted { limits::CLAIM_POLL } else { (poll * 2).min(limits::CLAIM_POLL_MOST) });
+        if granted {
+            self.inner.counters.shared();
+            self.inner.mdt.leases.learn_ranges(asked, file.fid);
+            self.inner.listen();
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Runs the queue of delayed operations: a request is sent after the operations that it depends on were executed.
+//!
+//! One flush for all: [`Client::flush_delayed`]. One way to ask the MDT: [`Client::call`], which flushes what is in scope, and sends.
+//! One place where losses are reported: [`Inner::report_loss`].
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
+
+use forebay_env::{Boxed, Bug, planted, sync::Notify};
+use forebay_proto::{
+    Errno, Fid,
+    message::{Op, Operation},
+};
+use forebay_rpc::{Call, Called, RpcError};
+
+use super::{
+    names::Made,
+    queue::{DelayedQueue, Scope},
+};
+use crate::{Client, ClientError, client::Inner};
+
+/// Delayed operations of a client.
+#[derive(Default)]
+pub(crate) struct Delayed {
+    pub queue: RefCell<DelayedQueue>,
+    /// Files whose create is in the queue.
+    pub coming: RefCell<BTreeMap<Fid, Rc<Made>>>,
+    /// Flushes under way that wait for changes of entries: no request waits for another one to go with meanwhile.
+    waiting: Cell<usize>,
+    /// An operation has ended, or can be sent now.
+    pub ended: Notify,
+}
+
+/// While it lives no delayed operation waits for another request to go with.
+pub(crate) struct Hurry<'a>(&'a Delayed);
+
+impl Delayed {
+    /// Somebody waits for changes of entries.
+    pub fn hurry(&self) -> Hurry<'_> {
+        self.waiting.set(self.waiting.get() + 1);
+        Hurry(self)
+    }
+
+    /// Nobody waits for changes of entries.
+    pub fn is_patient(&self) -> bool {
+        self.waiting.get() == 0
+    }
+
+    /// Some operation is in `scope`.
+    pub fn has(&self, scope: Scope<'_>) -> bool {
+        self.queue.borrow().has(scope)
+    }
+
+    /// A file whose create is in the queue.
+    pub fn coming(&self, fid: Fid) -> Option<Rc<Made>> {
+        self.coming.borrow().get(&fid).cloned()
+    }
+}
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+    }
+}
+
+impl Client {
+    /// Returns when all operations in `scope` that were delayed by now have ended.
+    pub(crate) async fn flush_delayed(&self, scope: Scope<'_>) {
+        let is_skipped = matches!(scope, Scope::SetAttr(_)) && planted(Bug::AttributesNotSettled);
+        if self.inner.delayed.has(scope) && !is_skipped {
+            self.flush_pending(scope).await;
+        }
+    }
+
+    fn flush_pending<'a>(&'a self, scope: Scope<'a>) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let delayed = &self.inner.delayed;
+            let mark = delayed.queue.borrow().mark();
+            let _hurry = scope.has_entries().then(|| delayed.hurry());
+            loop {
+                let ended = delayed.ended.notified();
+                if !delayed.queue.borrow().has_until(scope, mark) {
+                    return;
+                }
+                let set_attrs = delayed.queue.borrow().set_attrs_until(scope, mark);
+                // Of a file whose create is in the queue the SETATTR is sent after that.
+                set_attrs
+                    .into_iter()
+                    .filter_map(|fid| self.inner.file(fid))
+                    .for_each(|file| self.start_set_attr(&file));
+                // Some may be in a request that waits for another one to go with.
+                self.inner.peers.mdt().session.hurry();
+                ended.await;
+            }
+        })
+    }
+
+    /// Asks the MDT after the delayed operations in `scope` were executed.
+    pub(crate) async fn call<O: Operation>(
+        &self,
+        request: &O,
+        scope: Scope<'_>,
+        call: Call,
+    ) -> Result<Called<O::Reply>, RpcError> {
+        self.flush_delayed(scope).await;
+        let begun = self.env().now();
+        let called = self.inner.peers.mdt().call(request, call).await?;
+        // The target answers that one itself.
+        if O::OP != Op::Sync {
+            self.inner.mdt.leases.heard(begun);
+        }
+        Ok(called)
+    }
+}
+
+impl Inner {
+    /// An acknowledged change of `fid` (a file, or a directory's entries) is lost: its handles report it, or the next one that is opened,
+    /// or the directory's next fsync.
+    pub(crate) fn report_loss(&self, fid: Fid, errno: Errno, what: &str) -> ClientError {
+        self.env.log(&format!("client: an acknowledged change of {fid} is lost: {what}"));
+        self.losses.requests.set(self.losses.requests.get() + 1);
+        self.note_loss(fid, errno, what)
+    }
+}

@@ -1,0 +1,453 @@
+//! Changes of names that are answered before the MDT is asked for them.
+//!
+//! Where a directory's names are leased to this client for changes, nobody else sees or changes them: whether a name can be
+//! made or taken away, and what the directory and the new inode will be like, is known here. So the program has its answer at
+//! once, and the requests of many programs go to the MDT together. What may depend on more than that (access control lists,
+//! set-id bits, links with several names) is asked for first.
+//!
+//! Invariant: a change that was answered is on its way: it has a slot of the session, and waits for no other client.
+//! Invariant: any other request that may concern the same inodes or names is sent after it was replied ([`Client::settle`]).
+//! Invariant: the lease is given back, and the recall of an inode that a change concerns acknowledged, after that too. The
+//! MDT refuses what comes without the lease: nothing is changed late.
+//! Lost only with this client before it is asked for (a millisecond or two), or with its session: then the directory's next
+//! fsync, and what is done with the file, says EIO.
+
+use std::{cell::RefCell, rc::Rc};
+
+use bytes::Bytes;
+use forebay_env::sync::Notify;
+use forebay_proto::{
+    Errno, Fid,
+    limits::{NAME_BYTES, SYMLINK_BYTES},
+    message::{Attr, Caller, CommitLevel, Create, EntryReply, LayoutSpec, Make, Operation, Rmdir, Unlink, attr_flags},
+};
+use forebay_rpc::{Call, Called, Reservation, RpcError};
+
+use crate::{
+    Client, ClientError, ClientResult, OpenFile, OpenMode,
+    client::Inner,
+    delayed::pending_create::OnPendingCreate,
+    delayed::queue::{EntryOp, OpNumber, Scope},
+    leases::{EntryChange, SoleLease, Ticket, commits},
+    limits, mode, open_flags,
+    ops::entry::Names,
+    payload::Payload,
+};
+
+const S_ISGID: u32 = 0o2000;
+const S_ISVTX: u32 = 0o1000;
+const SET_IDS: u32 = 0o6000;
+
+/// A file that [`Client::create_delayed`] has answered for: open as soon as the MDT has made it.
+#[derive(Clone)]
+pub struct PendingFile {
+    inner: Rc<Made>,
+}
+
+pub(crate) struct Made {
+    /// Who asked for it; nobody where it was open at once.
+    client: Option<Client>,
+    handle: u64,
+    permissions: u32,
+    result: RefCell<Option<ClientResult<OpenFile>>>,
+    arrived: Notify,
+    /// What was done with it so far, while it is still coming.
+    on_pending: RefCell<Option<OnPendingCreate>>,
+}
+
+impl Made {
+    /// What was done with it so far, while it is still coming.
+    pub fn on_pending(&self) -> &RefCell<Option<OnPendingCreate>> {
+        &self.on_pending
+    }
+}
+
+impl PendingFile {
+    /// The handle's number.
+    pub fn handle(&self) -> u64 {
+        self.inner.handle
+    }
+
+    /// Permission bits of the file.
+    pub fn permissions(&self) -> u32 {
+        self.inner.permissions
+    }
+
+    /// Whether the file had extended attributes when it was opened: one that is still coming has none.
+    pub fn has_xattrs(&self) -> bool {
+        self.arrived().is_some_and(|file| file.is_ok_and(|file| file.has_xattrs()))
+    }
+
+    /// As [`PendingFile::file`], if that is known already.
+    pub fn arrived(&self) -> Option<ClientResult<OpenFile>> {
+        self.inner.result.borrow().clone()
+    }
+
+    /// Takes a small write to a file that is still coming: it is kept back as soon as it has come. False: it has to wait for that.
+    pub fn write(&self, offset: u64, data: &Bytes) -> bool {
+        let mut on_pending = self.inner.on_pending.borrow_mut();
+        let (Some(client), Some(on_pending)) = (&self.inner.client, on_pending.as_mut()) else { return false };
+        client.write_on_pending_create(on_pending, offset, &Payload::from(data.clone()))
+    }
+
+    /// The open file: has the MDT asked for it at once. Errors: EIO if the change was lost.
+    pub async fn file(&self) -> ClientResult<OpenFile> {
+        if let Some(result) = self.arrived() {
+            return result;
+        }
+        let client = self.inner.client.as_ref().map(|client| &client.inner);
+        let _hurry = client.map(|client| client.delayed.hurry());
+        if let Some(client) = client {
+            client.peers.mdt().session.hurry();
+        }
+        self.file_batched().await
+    }
+
+    /// The same for somebody who is in no hurry: the request for it may go with others.
+    pub async fn file_batched(&self) -> ClientResult<OpenFile> {
+        loop {
+            let arrived = self.inner.arrived.notified();
+            if let Some(result) = self.arrived() {
+                return result;
+            }
+            arrived.await;
+        }
+    }
+}
+
+impl From<OpenFile> for PendingFile {
+    fn from(file: OpenFile) -> Self {
+        let (handle, permissions) = (file.handle(), file.permissions());
+        let result = RefCell::new(Some(Ok(file)));
+        let (arrived, on_pending) = (Notify::new(), RefCell::default());
+        Self { inner: Rc::new(Made { client: None, handle, permissions, result, arrived, on_pending }) }
+    }
+}
+
+/// What a change of a name can be answered from.
+struct Answerable {
+    slot: Reservation,
+    /// The directory as it is.
+    dir: Attr,
+    now_ns: i64,
+}
+
+impl Client {
+    /// Makes a regular file and opens it, as [`Client::create`] does: what it will be like, before the MDT is asked. `None`: the MDT
+    /// has to be asked first.
+    pub fn create_delayed(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        open: OpenMode,
+    ) -> Option<(Attr, PendingFile)> {
+        if mode & SET_IDS != 0 {
+            return None;
+        }
+        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, 0)?;
+        let fid = self.fid_at_once()?;
+        let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
+        let written = match open.write {
+            true => attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER | attr_flags::MTIME_SET,
+            false => 0,
+        };
+        let flags = written | dir.flags & attr_flags::INHERITED;
+        let attr = new_inode(caller, fid, mode::S_IFREG | permissions, flags, now_ns);
+        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
+        let handle = self.new_handle().ok()?;
+        let request = Create {
+            caller: caller.clone(),
+            parent,
+            name: Bytes::copy_from_slice(name),
+            fid,
+            mode,
+            flags: open.flags() | open_flags::EXCLUSIVE,
+            handle,
+            layout: LayoutSpec::inherit(),
+            at_ns: now_ns,
+        };
+        let begun = self.begin_delayed(&EntryChange { dir: &dir, name, fid, made: Some(&attr) });
+        let (result, arrived) = (RefCell::default(), Notify::new());
+        let on_pending =
+            RefCell::new((open.write && !open.sync).then(|| OnPendingCreate::new(attr.clone(), self.inner.instance())));
+        let made = Made { client: Some(self.clone()), handle, permissions, result, arrived, on_pending };
+        let coming = PendingFile { inner: Rc::new(made) };
+        self.inner.delayed.coming.borrow_mut().insert(fid, coming.inner.clone());
+        let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());
+        drop(self.env().spawn(async move {
+            let asked = client.inner.mdt.leases.ticket();
+            let result = match client.ask_reserved(slot, (fid, request.parent), &request).await {
+                Ok(called) if called.reply.created => {
+                    let leases = &client.inner.mdt.leases;
+                    let flags = called.reply.leases;
+                    leases.learn_file(asked, &called.reply);
+                    client.deliver_dropped(leases.unless_leased(fid, flags));
+                    leases.learn_changes(asked, flags, parent, Some(fid));
+                    client.entry_applied(begun, (parent, &request.name), &called);
+                    client.opened(caller, asked, (called.reply, called.bulk), handle, open)
+                }
+                Ok(_) => Err(client.fail(parent, fid, &there_already())),
+                Err(error) => Err(client.fail(parent, fid, &error)),
+            };
+            client.inner.delayed.coming.borrow_mut().remove(&fid);
+            let on_pending = made.on_pending.borrow_mut().take();
+            match (on_pending, &result) {
+                (Some(on_pending), Ok(file)) => client.adopt_pending(on_pending, parent, file).await,
+                (Some(on_pending), Err(_)) => client.lose_pending(fid, on_pending),
+                (None, _) => {}
+            }
+            *made.result.borrow_mut() = Some(result);
+            made.arrived.notify_waiters();
+            client.end_delayed(begun);
+        }));
+        Some((attr, coming))
+    }
+
+    /// Makes a directory, symbolic link, fifo or socket.
+    pub(crate) fn delay_make(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        symlink: &[u8],
+    ) -> Option<Attr> {
+        let kind = mode & mode::S_IFMT;
+        if mode & SET_IDS != 0 || !matches!(kind, mode::S_IFDIR | mode::S_IFLNK) {
+            return None;
+        }
+        let is_target = !symlink.is_empty() && symlink.len() <= SYMLINK_BYTES && !symlink.contains(&0);
+        if kind == mode::S_IFLNK && !is_target {
+            return None;
+        }
+        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, symlink.len())?;
+        let fid = self.fid_at_once()?;
+        let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
+        let inherited = if mode::is_dir(mode) { dir.flags & attr_flags::INHERITED } else { 0 };
+        let mut attr = new_inode(caller, fid, kind | permissions, inherited, now_ns);
+        attr.size = symlink.len() as u64;
+        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
+        if mode::is_dir(mode) {
+            (attr.nlink, dir.nlink) = (2, dir.nlink.checked_add(1)?);
+        }
+        let (name, symlink) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(symlink));
+        let begun = self.begin_delayed(&EntryChange { dir: &dir, name: &name, fid, made: Some(&attr) });
+        let request = Make { caller: caller.clone(), parent, name, fid, mode, rdev: 0, symlink, at_ns: now_ns };
+        let client = self.clone();
+        drop(self.env().spawn(async move {
+            let asked = client.inner.mdt.leases.ticket();
+            match client.ask_reserved(slot, (fid, request.parent), &request).await {
+                Ok(called) => {
+                    let leases = &client.inner.mdt.leases;
+                    let entry: &EntryReply = &called.reply;
+                    leases.learn_empty(asked, entry);
+                    client.deliver_dropped(leases.unless_leased(fid, entry.leases));
+                    leases.learn_changes(asked, entry.leases, parent, Some(fid));
+                    client.entry_applied(begun, (parent, &request.name), &called);
+                }
+                Err(error) => drop(client.fail(parent, fid, &error)),
+            }
+            client.end_delayed(begun);
+        }));
+        Some(attr)
+    }
+
+    /// Takes the only name of a file away. False: the MDT has to be asked first.
+    pub(crate) fn delay_unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
+        let file = |file: &SoleLease| !mode::is_dir(file.mode) && file.nlink == 1;
+        let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, file) else {
+            return false;
+        };
+        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
+        let begun = self.begin_delayed(&EntryChange { dir: &dir, name, fid: victim, made: None });
+        let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: now_ns };
+        self.remove(slot, begun, (parent, name), victim, request);
+        true
+    }
+
+    /// Removes a directory that has no names. False: the MDT has to be asked first.
+    pub(crate) fn delay_rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
+        let empty =
+            |dir: &SoleLease| mode::is_dir(dir.mode) && dir.nlink == 2 && self.inner.mdt.leases.is_empty(dir.fid);
+        let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, empty) else {
+            return false;
+        };
+        (dir.mtime_ns, dir.ctime_ns, dir.nlink) = (now_ns, now_ns, dir.nlink.saturating_sub(1));
+        self.inner.mdt.leases.stop_answering(victim);
+        let begun = self.begin_delayed(&EntryChange { dir: &dir, name, fid: victim, made: None });
+        let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: now_ns };
+        self.remove(slot, begun, (parent, name), victim, request);
+        true
+    }
+
+    fn remove<O>(&self, slot: Reservation, begun: Begun, (parent, name): (Fid, &[u8]), victim: Fid, request: O)
+    where
+        O: Operation + 'static,
+        O::Reply: Names,
+    {
+        let (client, name) = (self.clone(), Bytes::copy_from_slice(name));
+        drop(self.env().spawn(async move {
+            let asked = client.inner.mdt.leases.ticket();
+            match client.ask_reserved(slot, (victim, parent), &request).await {
+                Ok(called) => {
+                    let leases = &client.inner.mdt.leases;
+                    leases.touch_at(victim, called.transno);
+                    leases.gave_names_back(victim);
+                    leases.learn_changes(asked, called.reply.leases(), parent, None);
+                    client.entry_applied(begun, (parent, &name), &called);
+                }
+                Err(error) => drop(client.fail(parent, victim, &error)),
+            }
+            client.end_delayed(begun);
+        }));
+    }
+
+    /// Whether `name` can certainly be made.
+    fn may_make(&self, caller: &Caller, parent: Fid, name: &[u8], symlink: usize) -> Option<Answerable> {
+        if name.is_empty()
+            || name.len() > NAME_BYTES
+            || matches!(name, b"." | b"..")
+            || name.iter().any(|byte| matches!(byte, 0 | b'/'))
+        {
+            return None;
+        }
+        // One that is being taken away is there for the MDT until it is.
+        if self.inner.delayed.queue.borrow().has_entry(parent, name) {
+            return None;
+        }
+        let answerable = self.may_change(caller, parent, name.len() + symlink)?;
+        let is_absent = matches!(self.inner.mdt.leases.name(parent, name), Some(None));
+        // A set-group-id directory gives its group, and to directories the bit.
+        (is_absent && answerable.dir.mode & S_ISGID == 0).then_some(answerable)
+    }
+
+    /// Whether `name` can certainly be taken away, and from what; `wanted`: what may be lost with it.
+    fn may_remove(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        wanted: impl FnOnce(&SoleLease) -> bool,
+    ) -> Option<(Answerable, Fid)> {
+        let answerable = self.may_change(caller, parent, name.len())?;
+        let victim = self.inner.mdt.leases.alone(parent, name)?;
+        let sticky = answerable.dir.mode & S_ISVTX != 0;
+        let may = !sticky || [0, answerable.dir.uid, victim.uid].contains(&caller.uid);
+        let is_known = !self.inner.delayed.has(Scope::Entries(victim.fid));
+        (may && is_known && !victim.commits && wanted(&victim)).then_some((answerable, victim.fid))
+    }
+
+    /// `bytes`: of its names.
+    fn may_change(&self, caller: &Caller, parent: Fid, bytes: usize) -> Option<Answerable> {
+        if self.level() == CommitLevel::Commit {
+            return None;
+        }
+        // The MDT leases no names of a directory of level `commit`; until it has them back, they are asked for.
+        let dir = self.inner.mdt.leases.answers_for(parent).filter(|dir| !commits(dir))?;
+        // What the owner may, no access control list takes away; of others the MDT knows.
+        let owner_may = dir.uid == caller.uid && dir.mode & 0o300 == 0o300;
+        if caller.uid != 0 && !owner_may {
+            return None;
+        }
+        let slot = self.inner.peers.mdt().session.reserve(bytes + limits::CHANGE_BYTES)?;
+        Some(Answerable { slot, dir, now_ns: self.env().unix_time().0 })
+    }
+
+    fn begin_delayed(&self, told: &EntryChange<'_>) -> Begun {
+        let op = EntryOp { directory: told.dir.fid, name: Bytes::copy_from_slice(told.name), fid: told.fid };
+        let number = self.inner.delayed.queue.borrow_mut().add_entry(op);
+        let ticket = self.inner.mdt.leases.answer(told);
+        self.inner.counters.delayed_operations();
+        Begun { number, ticket }
+    }
+
+    async fn ask_reserved<O: Operation>(
+        &self,
+        slot: Reservation,
+        (fid, directory): (Fid, Fid),
+        request: &O,
+    ) -> Result<Called<O::Reply>, RpcError> {
+        let patient = self.inner.delayed.is_patient();
+        let call = Call { fid: Some(fid), directory: Some(directory), patient, ..Call::level(self.level()) };
+        let begun = self.env().now();
+        let called = self.inner.peers.mdt().session.call_reserved(slot, request, call).await?;
+        self.inner.mdt.leases.heard(begun);
+        Ok(called)
+    }
+
+    fn entry_applied<R: Names>(&self, begun: Begun, at: (Fid, &[u8]), called: &Called<R>) {
+        self.inner.mdt.leases.entry_applied(begun.ticket, at, called.reply.directory(), called.transno);
+    }
+
+    /// The change was answered, and cannot be made.
+    fn fail(&self, parent: Fid, fid: Fid, error: &RpcError) -> ClientError {
+        self.deliver_dropped(self.inner.mdt.leases.failed(parent, fid));
+        self.inner.report_loss(parent, Errno::EIO, &format!("a change of names, of {fid}: {error}"))
+    }
+
+    fn end_delayed(&self, begun: Begun) {
+        self.inner.delayed.queue.borrow_mut().end_entry(begun.number);
+        self.inner.delayed.ended.notify_waiters();
+        self.inner.listen();
+    }
+
+    /// Waits until the changes of names that concern `fid`, and were answered so far, have been made by the MDT.
+    pub async fn settled(&self, fid: Fid) {
+        self.flush_delayed(Scope::Entries(fid)).await;
+    }
+
+    /// Names whose changes were answered and are not made yet.
+    pub fn delayed_entries(&self) -> Vec<(Fid, Bytes)> {
+        self.inner.delayed.queue.borrow().entries().map(|op| (op.directory, op.name.clone())).collect()
+    }
+
+    /// Fails, once, if changes of the directory or its names were lost after they had been acknowledged.
+    pub(crate) fn report_lost_names(&self, dir: Fid) -> ClientResult<()> {
+        self.inner.losses.unreported.borrow_mut().remove(&dir).map_or(Ok(()), Err)
+    }
+}
+
+impl Inner {
+    /// The MDT wants the names of a directory back: that is said when all changes of them have come to pass.
+    pub(crate) fn give_names_back(self: &Rc<Self>, fid: Fid) -> impl Future<Output = ()> + 'static {
+        self.mdt.leases.stop_answering(fid);
+        let client = Client { inner: self.clone() };
+        async move {
+            client.flush_delayed(Scope::Entries(fid)).await;
+            client.flush_made_in(fid).await;
+            client.inner.mdt.leases.gave_names_back(fid);
+        }
+    }
+}
+
+/// A change under way.
+#[derive(Clone, Copy)]
+struct Begun {
+    number: OpNumber,
+    ticket: Ticket,
+}
+
+fn new_inode(caller: &Caller, fid: Fid, mode: u32, flags: u32, now_ns: i64) -> Attr {
+    Attr {
+        fid,
+        mode,
+        nlink: 1,
+        uid: caller.uid,
+        gid: caller.gid,
+        rdev: 0,
+        size: 0,
+        atime_ns: now_ns,
+        mtime_ns: now_ns,
+        ctime_ns: now_ns,
+        btime_ns: now_ns,
+        truncate_epoch: 0,
+        attr_epoch: 0,
+        flags,
+    }
+}
+
+fn there_already() -> RpcError {
+    RpcError::Protocol("the name was there already: that is a bug, report it".into())
+}

@@ -1,0 +1,211 @@
+//! What is done with a file that was made ahead, before the MDT has replied: its first bytes and its attributes.
+//!
+//! Whoever makes a small file writes it at once. Its create was answered (see [`crate::delayed::names`]), so it comes to pass, and nobody else
+//! sees the file before that is so; then what was done with it is kept back like anything else that is.
+//!
+//! Invariant: what was done on_pending is part of the file before its create counts as replied, and before anything else is done
+//! with it.
+//! Invariant: no more than may lie with the MDT ([`Client::most_inline`]), in order from the first
+//! byte on, and only while every OST has room for all that this client may keep back.
+
+use std::rc::Rc;
+
+use forebay_env::{Bug, planted};
+use forebay_proto::{
+    Fid,
+    message::{Attr, Caller, CommitLevel, SetAttr},
+};
+
+use crate::{
+    Client, OpenFile, SetAttributes,
+    client::Inner,
+    delayed::queue::Scope,
+    delayed::set_attr::DelayedSetAttr,
+    delayed::write_back::space::cost,
+    file::FileState,
+    leases::Holds,
+    limits,
+    payload::Payload,
+    session::instance::{ClientInstance, instance_is_over},
+};
+
+/// What was done with a file that is still coming.
+pub(crate) struct OnPendingCreate {
+    /// What programs were told that it is like.
+    attr: Attr,
+    writes: Vec<(u64, Payload)>,
+    bytes: u64,
+    /// When the last of them was written.
+    at_ns: i64,
+    set_attr: Option<DelayedSetAttr>,
+    /// In which all of it was answered.
+    instance: ClientInstance,
+}
+
+impl OnPendingCreate {
+    /// Nothing, with a file that will be like that.
+    pub fn new(attr: Attr, instance: ClientInstance) -> Self {
+        Self { attr, writes: Vec::new(), bytes: 0, at_ns: 0, set_attr: None, instance }
+    }
+}
+
+impl Client {
+    /// Takes a write to a file that is still coming. False: it has to wait for it.
+    pub(crate) fn write_on_pending_create(
+        &self,
+        on_pending: &mut OnPendingCreate,
+        offset: u64,
+        data: &Payload,
+    ) -> bool {
+        let (here, length) = (&self.inner.write_back, data.len() as u64);
+        let most = self.most_inline(on_pending.attr.inline_bound()) as u64;
+        if on_pending.instance != self.inner.instance() {
+            return false;
+        }
+        let fits = offset == on_pending.bytes && on_pending.bytes + length <= most;
+        let may = self.level() != CommitLevel::Commit && here.has_room_for(length, self.inner.options.write_back_bytes);
+        if length == 0 || !fits || !may || !self.all_osts_have_room(length) {
+            return false;
+        }
+        here.add(length, 1);
+        on_pending.writes.push((offset, data.clone()));
+        (on_pending.bytes, on_pending.at_ns) = (on_pending.bytes + length, self.env().unix_time().0);
+        if let Some(set_attr) = &mut on_pending.set_attr {
+            set_attr.time_changes();
+        }
+        self.inner.counters.written(data.len());
+        true
+    }
+
+    /// As [`Client::delay_set_attr`], of a file that is still coming.
+    pub(crate) fn set_attr_on_pending_create(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        changes: &SetAttributes,
+    ) -> Option<Attr> {
+        let made = self.inner.delayed.coming(fid)?;
+        let mut on_pending = made.on_pending().borrow_mut();
+        let on_pending = on_pending.as_mut()?;
+        let options = &self.inner.options;
+        let is_over = on_pending.instance != self.inner.instance();
+        if caller.uid != 0 || self.level() == CommitLevel::Commit || options.write_back_bytes == 0 || is_over {
+            return None;
+        }
+        let attr = self.delay_or_join_set_attr(fid, &mut on_pending.set_attr, &on_pending.attr, changes)?;
+        on_pending.attr = attr.clone();
+        Some(Attr { size: on_pending.bytes, ..attr })
+    }
+
+    /// What a file that is still coming is like; `with_times`: only if the modification time is known too.
+    pub(crate) fn known_of_pending_create(&self, fid: Fid, with_times: bool) -> Option<Attr> {
+        let made = self.inner.delayed.coming(fid)?;
+        let on_pending = made.on_pending().borrow();
+        let on_pending = on_pending.as_ref()?;
+        let is_known = !with_times || on_pending.set_attr.as_ref().is_some_and(DelayedSetAttr::has_time);
+        is_known.then(|| Attr { size: on_pending.bytes, ..on_pending.attr.clone() })
+    }
+
+    /// Waits until a file has come: what was done with it is part of it then.
+    pub(crate) async fn settle_coming(&self, fid: Fid) {
+        if self.inner.delayed.coming(fid).is_some() && !planted(Bug::PendingWritesLate) {
+            self.flush_delayed(Scope::Entries(fid)).await;
+        }
+    }
+
+    /// The file has come: what was done with it is kept back, or done.
+    pub(crate) async fn adopt_pending(&self, on_pending: OnPendingCreate, parent: Fid, file: &OpenFile) {
+        let (state, fid) = (file.state().clone(), file.fid());
+        state.activity.made_in.set(Some(parent));
+        if on_pending.instance != self.inner.instance() && !planted(Bug::InstanceSurvived) {
+            return self.lose_pending_of(&state, on_pending);
+        }
+        self.inner.write_back.subtract(on_pending.bytes, on_pending.writes.len());
+        for (offset, data) in &on_pending.writes {
+            self.insert_buffered(file, *offset, data, on_pending.at_ns);
+        }
+        if on_pending.bytes > 0 || on_pending.set_attr.is_some() {
+            self.start_ageing();
+        }
+        let is_ours = self.inner.mdt.leases.may_keep(fid) == Holds::All;
+        match on_pending.set_attr {
+            Some(set_attr) if is_ours => {
+                *state.set_attr.borrow_mut() = Some(set_attr);
+                state.is_like(self.inner.mdt.leases.ticket(), &on_pending.attr);
+                self.inner.delayed.ended.notify_waiters();
+            }
+            Some(set_attr) => {
+                // Its time of change will be that of the MDT.
+                let (slot, request) = set_attr.into_request(fid);
+                self.send_set(&state, &SetAttr { at_ns: 0, ..request }, Some(slot)).await;
+            }
+            None => {}
+        }
+        if !is_ours && on_pending.bytes > 0 {
+            // Others may open it as soon as it is there.
+            let _ = self.env().timeout(limits::EARLY_TERM, self.flush_writes(&state)).await;
+        }
+    }
+
+    /// The names of a directory are given back: what was done on_pending with files that came to it goes first. Whoever asked for it may
+    /// have done so before the MDT counted the data of these files as leased.
+    pub(crate) async fn flush_made_in(&self, dir: Fid) {
+        for file in self.inner.made_in(dir) {
+            // What is lost of it, its handles report.
+            let _ = self.flush_writes(&file).await;
+            self.flush_delayed(Scope::SetAttr(file.fid)).await;
+        }
+    }
+
+    /// The file has come, but the MDT has ended the session since: others may have changed it, and its handles tell what is lost.
+    fn lose_pending_of(&self, file: &FileState, on_pending: OnPendingCreate) {
+        if on_pending.bytes > 0 {
+            self.lose_buffered(file.fid, &instance_is_over());
+        }
+        if on_pending.set_attr.is_some() {
+            self.inner.lose_set(file.fid, &instance_is_over().to_string());
+        }
+        self.lose_pending(file.fid, on_pending);
+    }
+
+    /// The file does not come.
+    pub(crate) fn lose_pending(&self, fid: Fid, on_pending: OnPendingCreate) {
+        self.inner.write_back.subtract(on_pending.bytes, on_pending.writes.len());
+        if on_pending.set_attr.is_some() {
+            self.inner.end_set(fid);
+        }
+    }
+
+    /// Whether every OST that a new file may be placed on has granted room for `length` bytes more. Asks them, if not.
+    fn all_osts_have_room(&self, length: u64) -> bool {
+        let (here, osts) = (&self.inner.write_back, self.inner.peers.osts());
+        if osts.is_empty() || osts.len() > limits::EARLY_OSTS {
+            return false;
+        }
+        let more = cost(length, 1);
+        let lacking = here.room.lacking(osts.iter().copied(), here.held() + more);
+        if lacking.is_empty() {
+            self.check_grants(osts);
+            return true;
+        }
+        if !here.asking.replace(true) {
+            let client = self.clone();
+            drop(self.env().spawn(async move {
+                client.have_room(lacking, more).await;
+                client.inner.write_back.asking.set(false);
+            }));
+        }
+        false
+    }
+}
+
+impl Inner {
+    /// Files of which something is kept back that were made ahead in the directory.
+    pub(crate) fn made_in(&self, dir: Fid) -> Vec<Rc<FileState>> {
+        let keeps =
+            |file: &Rc<FileState>| !file.buffered.borrow().is_clean() || self.delayed.has(Scope::SetAttr(file.fid));
+        let mut files = self.open_files();
+        files.retain(|file| file.activity.made_in.get() == Some(dir) && keeps(file));
+        files
+    }
+}

@@ -1,0 +1,570 @@
+//! Small writes under a lease on the file's data: acknowledged here, sent gathered.
+//!
+//! As long as this client alone has a file open (see the MDT's leases on data), nobody else can tell where its bytes are.
+//! They are sent as soon as a unit of requests is whole, when they have been here for [`limits::BUFFER_AGE`], before anything
+//! else is done with the file, when the lease is recalled, and before the last close.
+//!
+//! Invariant: bytes for one place are sent one after another, in the order in which they were written.
+//! Invariant: what cannot be sent is a loss of the file: its handles report it (see `FileState::lose`).
+//! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by what the OSTs have granted (see [`room`]).
+
+mod parts;
+mod scattered;
+pub(crate) mod space;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use bytes::Bytes;
+use forebay_env::{Bug, Time, planted, sync::Notify};
+use forebay_proto::{Fid, message::CommitLevel};
+
+use crate::{
+    Client, ClientError, ClientResult, OpenFile,
+    delayed::byte_ranges::Outside,
+    delayed::queue::Scope,
+    file::FileState,
+    io::write::Written,
+    leases::Holds,
+    limits,
+    payload::Payload,
+    session::instance::{ClientInstance, instance_is_over},
+};
+use parts::{Parts, Run};
+use space::GrantedSpace;
+
+/// What a client keeps back, of all files.
+#[derive(Default)]
+pub(crate) struct WriteBack {
+    /// Bytes kept, or on their way.
+    bytes: Cell<u64>,
+    /// In how many pieces.
+    pieces: Cell<u64>,
+    /// There are fewer.
+    fewer: Notify,
+    /// Files of which something is kept.
+    files: RefCell<BTreeSet<Fid>>,
+    /// The task that looks after their age runs.
+    ageing: Cell<bool>,
+    /// All OSTs are being asked for room.
+    pub asking: Cell<bool>,
+    /// Where there is room for what is kept.
+    pub room: GrantedSpace,
+}
+
+/// What is kept of one file.
+pub(crate) struct BufferedWrites {
+    parts: Parts,
+    /// How it was written last.
+    by: Option<Writer>,
+    /// On their way, in the order of their numbers.
+    sending: BTreeMap<u64, Sending>,
+    next: u64,
+}
+
+/// What is on its way.
+struct Sending {
+    /// Where its runs begin and end.
+    ranges: Vec<(u64, u64)>,
+    /// In how many pieces it was kept.
+    pieces: usize,
+}
+
+/// How something was written.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    /// Through this handle.
+    pub file: OpenFile,
+    /// Under this attribute epoch: a time that is set later stays.
+    pub attr_epoch: u64,
+    /// When, by the clock.
+    pub at_ns: i64,
+    /// In which instance.
+    pub instance: ClientInstance,
+}
+
+impl BufferedWrites {
+    pub fn new(unit_bytes: u64) -> Self {
+        Self { parts: Parts::new(unit_bytes), by: None, sending: BTreeMap::new(), next: 0 }
+    }
+
+    /// Nothing is kept, and nothing on its way.
+    pub fn is_clean(&self) -> bool {
+        self.parts.is_empty() && self.sending.is_empty()
+    }
+
+    /// Something between `start` and `end` is kept, or on its way.
+    fn touches(&self, start: u64, end: u64) -> bool {
+        self.parts.touches(start, end) || self.sending.values().any(|sending| meets(&sending.ranges, start, end))
+    }
+
+    /// Something for the same place was sent before `number`, and is not there yet.
+    fn has_to_wait(&self, number: u64) -> bool {
+        let Some(Sending { ranges, .. }) = self.sending.get(&number) else { return false };
+        let meets_any = |before: &Sending| ranges.iter().any(|(start, end)| meets(&before.ranges, *start, *end));
+        self.sending.range(..number).any(|(_, before)| meets_any(before))
+    }
+
+    /// Everything that was on its way before `next` has arrived.
+    fn has_sent(&self, next: u64) -> bool {
+        self.sending.first_key_value().is_none_or(|(number, _)| *number >= next)
+    }
+}
+
+/// All bytes of a file, on their way to the MDT with its last close.
+pub(crate) struct Taken {
+    number: u64,
+    bytes: Bytes,
+    by: Writer,
+}
+
+impl Taken {
+    /// Under which they count as on their way.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What they are.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// How they were written.
+    pub fn by(&self) -> &Writer {
+        &self.by
+    }
+
+    /// As bytes that are sent to OSTs, under the same number.
+    pub fn into_run(self) -> (Writer, u64, Run) {
+        (self.by, self.number, Run { offset: 0, parts: vec![self.bytes] })
+    }
+}
+
+impl BufferedWrites {
+    /// Where the last of them ends, or of those on their way.
+    pub fn end(&self) -> u64 {
+        let sending = self.sending.values().flat_map(|sending| &sending.ranges).map(|(_, end)| *end).max();
+        self.parts.end().max(sending.unwrap_or(0))
+    }
+
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> usize {
+        self.parts.bytes()
+    }
+
+    /// What is kept is all of a file that has no bytes elsewhere, and no more than `most`.
+    pub fn is_whole(&self, most: usize) -> bool {
+        let length = self.parts.bytes();
+        (1..=most).contains(&length) && self.sending.is_empty() && self.parts.end() == length as u64
+    }
+
+    /// Takes everything, if it is whole.
+    pub fn take_whole(&mut self, most: usize) -> Option<Taken> {
+        if !self.is_whole(most) {
+            return None;
+        }
+        let by = self.by.take()?;
+        let (length, pieces) = (self.parts.bytes(), self.parts.pieces());
+        let parts: Vec<Bytes> = self.parts.take_all().into_iter().flat_map(|run| run.parts).collect();
+        let bytes = if parts.len() == 1 { parts[0].clone() } else { parts.concat().into() };
+        let number = self.next;
+        self.next += 1;
+        self.sending.insert(number, Sending { ranges: vec![(0, length as u64)], pieces });
+        Some(Taken { number, bytes, by })
+    }
+}
+
+impl WriteBack {
+    /// So much more may be kept back, of `bound`.
+    pub fn has_room_for(&self, length: u64, bound: u64) -> bool {
+        self.bytes.get() + length <= bound
+    }
+
+    /// So much is kept elsewhere, and counts.
+    pub fn add(&self, length: u64, pieces: usize) {
+        self.bytes.set(self.bytes.get() + length);
+        self.pieces.set(self.pieces.get() + pieces as u64);
+    }
+
+    /// It does not any more.
+    pub fn subtract(&self, length: u64, pieces: usize) {
+        self.bytes.set(self.bytes.get() - length);
+        self.pieces.set(self.pieces.get() - pieces as u64);
+        self.fewer.notify_waiters();
+    }
+
+    /// Takes some of `parts`: where they are cut there are more of them.
+    fn take(&self, parts: &mut Parts, take: impl FnOnce(&mut Parts) -> Vec<Run>) -> Vec<Run> {
+        let before = parts.pieces();
+        let runs = take(parts);
+        self.add(0, parts.pieces() + pieces(&runs) - before);
+        runs
+    }
+
+    /// Nothing of the file is kept that could become too old.
+    pub fn forget(&self, fid: Fid) {
+        self.files.borrow_mut().remove(&fid);
+    }
+
+    /// What was on its way under `number` has arrived, or is lost.
+    pub fn sent(&self, file: &FileState, number: u64, length: usize) {
+        let sending = file.buffered.borrow_mut().sending.remove(&number);
+        self.subtract(length as u64, sending.map_or(0, |sending| sending.pieces));
+        file.arrived.notify_waiters();
+    }
+}
+
+/// Of all of them.
+fn pieces(runs: &[Run]) -> usize {
+    runs.iter().map(|run| run.parts.len()).sum()
+}
+
+/// One of `ranges`, which are in order, has a byte between `start` and `end`.
+fn meets(ranges: &[(u64, u64)], start: u64, end: u64) -> bool {
+    let next = ranges.partition_point(|(_, to)| *to <= start);
+    ranges.get(next).is_some_and(|(from, _)| *from < end)
+}
+
+/// What is to be done with a write.
+enum Buffering {
+    /// It is buffered: acknowledge it.
+    Buffered,
+    /// Too much is kept already.
+    Wait,
+    /// These OSTs have not granted room for so much more.
+    AskRoom(Vec<u32>, u64),
+    /// It is sent.
+    Send,
+}
+
+impl Client {
+    /// Keeps a write back that was begun in `instance`, if that may be. False: it has to be sent.
+    pub(crate) async fn buffer_write(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        data: &Payload,
+        instance: ClientInstance,
+    ) -> bool {
+        let holds = self.inner.mdt.leases.holds(file.fid());
+        if data.len() <= limits::BUFFERED_WRITE_BYTES && holds == Holds::Nothing {
+            self.ask_for_data(file);
+        }
+        if data.len() <= limits::BUFFERED_WRITE_BYTES && holds != Holds::All && self.may_buffer_any(file) {
+            self.consider_claim(file, offset, data.len() as u64);
+        }
+        loop {
+            if instance != self.inner.instance() {
+                return false;
+            }
+            match self.try_buffer(file, offset, data) {
+                Buffering::Buffered => return true,
+                Buffering::Send => return false,
+                Buffering::Wait => {
+                    let fewer = self.inner.write_back.fewer.notified();
+                    // What of this file is on its way makes room when it arrives; what is not whole may become so meanwhile.
+                    if file.state().buffered.borrow().sending.is_empty() {
+                        self.start_sending_everything();
+                    }
+                    fewer.await;
+                }
+                Buffering::AskRoom(osts, bytes) => {
+                    if !self.have_room(osts, bytes).await {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lease may have been recalled for somebody who only had a look: asks for it, now and then.
+    fn ask_for_data(&self, file: &OpenFile) {
+        let (now, state) = (self.env().now(), file.state());
+        let next = state.asks.data_at.get();
+        if now < next || self.inner.options.write_back_bytes == 0 {
+            return;
+        }
+        state.asks.data_at.set(now + limits::ASK_FOR_DATA_PAUSE);
+        // The first time it was refused, or recalled, a moment ago.
+        if next > Time(0) {
+            // Its close waits for the answer: the MDT shall not open it again after that.
+            let (file, busy) = (file.clone(), state.busy());
+            drop(self.env().spawn(async move {
+                file.open_again().await;
+                drop(busy);
+            }));
+        }
+    }
+
+    fn try_buffer(&self, file: &OpenFile, offset: u64, data: &Payload) -> Buffering {
+        let (inner, state, length) = (&self.inner, file.state(), data.len());
+        let bound = inner.options.write_back_bytes;
+        if state.set_attr.borrow().is_none() && inner.delayed.has(Scope::SetAttr(state.fid)) {
+            // A time that is being set comes before this.
+            return Buffering::Send;
+        }
+        if !self.may_buffer_any(file)
+            || length > limits::BUFFERED_WRITE_BYTES
+            || length as u64 > bound
+            || state.is_inline()
+        {
+            return Buffering::Send;
+        }
+        let holds = inner.mdt.leases.may_keep(file.fid());
+        if holds == Holds::Nothing || holds == Holds::Ranges && !state.sharing.covers(offset, length as u64) {
+            return Buffering::Send;
+        }
+        let layout = state.layout();
+        if layout.first_gap(offset, length as u64).is_some() {
+            return Buffering::Send;
+        }
+        let here = &inner.write_back;
+        if here.bytes.get() + length as u64 > bound {
+            // Others may fill it with what no server takes just now.
+            return if state.buffered.borrow().is_clean() { Buffering::Send } else { Buffering::Wait };
+        }
+        let osts = || layout.components.iter().flat_map(|component| component.osts.iter().copied());
+        let more = space::cost(length as u64, data.parts().len() as u64 + 1);
+        let lacking = here.room.lacking(osts(), here.held() + more);
+        if !lacking.is_empty() {
+            return Buffering::AskRoom(lacking.into_iter().collect::<BTreeSet<u32>>().into_iter().collect(), more);
+        }
+        self.insert_buffered(file, offset, data, self.env().unix_time().0);
+        self.check_grants(osts());
+        inner.counters.written(length);
+        self.start_ageing();
+        Buffering::Buffered
+    }
+
+    /// Keeps a write back; sends what became whole by it.
+    pub(crate) fn insert_buffered(&self, file: &OpenFile, offset: u64, data: &Payload, at_ns: i64) {
+        let (here, state, now) = (&self.inner.write_back, file.state(), self.env().now());
+        let holds = self.inner.mdt.leases.holds(file.fid());
+        file.inner.wrote.set(true);
+        state.time_changes();
+        let mut kept = state.buffered.borrow_mut();
+        if offset > state.size.borrow().seen().max(kept.parts.end()) {
+            state.make_sparse();
+        }
+        if kept.parts.is_empty() {
+            here.files.borrow_mut().insert(file.fid());
+        }
+        let attr_epoch = state.attr_epoch();
+        kept.by = Some(Writer { file: file.clone(), attr_epoch, at_ns, instance: self.inner.instance() });
+        let (before, pieces_before) = (kept.parts.bytes() as u64, kept.parts.pieces() as u64);
+        let mut at = offset;
+        for part in data.parts() {
+            kept.parts.insert(at, part.clone(), now);
+            at += part.len() as u64;
+        }
+        here.bytes.set(here.bytes.get() + kept.parts.bytes() as u64 - before);
+        here.pieces.set(here.pieces.get() + kept.parts.pieces() as u64 - pieces_before);
+        // In a file that is shared no unit becomes whole.
+        let is_much = holds == Holds::Ranges && kept.parts.bytes() >= limits::SHARE_SEND_BYTES;
+        let whole = here.take(&mut kept.parts, |parts| match is_much {
+            true => parts.take_all(),
+            false => [offset, at - 1].into_iter().filter_map(|at| parts.take_whole_unit(at)).collect(),
+        });
+        drop(kept);
+        self.send_runs(state, whole);
+    }
+
+    /// Writes through this handle need not be durable when they are acknowledged.
+    fn may_buffer_any(&self, file: &OpenFile) -> bool {
+        self.level_of(file) != CommitLevel::Commit && self.inner.options.write_back_bytes > 0
+    }
+
+    /// Sends everything that was written to the file before, and waits until it is there. Fails if meanwhile some was lost:
+    /// what comes next would not see it.
+    pub(crate) async fn flush_writes(&self, file: &Rc<FileState>) -> ClientResult<()> {
+        if file.buffered.borrow().is_clean() {
+            return Ok(());
+        }
+        let losses = file.losses();
+        self.start_sending(file);
+        let next = file.buffered.borrow().next;
+        // It may go with a close that waits for something else to go with.
+        self.inner.peers.mdt().session.hurry();
+        loop {
+            let arrived = file.arrived.notified();
+            if file.buffered.borrow().has_sent(next) {
+                break;
+            }
+            arrived.await;
+        }
+        if file.losses() == losses { Ok(()) } else { Err(file.loss()) }
+    }
+
+    /// The same of `fid`, if it is open here, and of what others kept back (see [`Client::see_all`]).
+    pub(crate) async fn flush_writes_of(&self, fid: Fid) -> ClientResult<Option<Outside>> {
+        self.settle_coming(fid).await;
+        let Some(file) = self.inner.file(fid) else { return Ok(None) };
+        let outside = self.see_all(&file).await?;
+        self.flush_writes(&file).await?;
+        Ok(Some(outside))
+    }
+
+    /// What this client kept back of `fid` only.
+    pub(crate) async fn flush_own_writes_of(&self, fid: Fid) -> ClientResult<()> {
+        self.settle_coming(fid).await;
+        match self.inner.file(fid) {
+            Some(file) => self.flush_writes(&file).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same before `[start, end)` is read, if that would show.
+    pub(crate) async fn flush_writes_before_read(
+        &self,
+        file: &OpenFile,
+        start: u64,
+        end: u64,
+    ) -> ClientResult<Outside> {
+        let state = file.state();
+        let outside = self.see_all(state).await?;
+        // What lies within the size that the servers know does not depend on what is kept elsewhere.
+        if end > state.size.borrow().seen() || state.buffered.borrow().touches(start, end) {
+            self.flush_own_writes_through(file).await?;
+        }
+        Ok(outside)
+    }
+
+    /// As [`Client::flush_writes_of`], through a handle, which need not report the loss again.
+    pub(crate) async fn flush_writes_through(&self, file: &OpenFile) -> ClientResult<Outside> {
+        let outside = self.see_all(file.state()).await?;
+        self.flush_own_writes_through(file).await?;
+        Ok(outside)
+    }
+
+    /// What this client kept back only.
+    pub(crate) async fn flush_own_writes_through(&self, file: &OpenFile) -> ClientResult<()> {
+        let sent = self.flush_writes(file.state()).await;
+        file.report().and(sent)
+    }
+
+    /// The same of all files.
+    pub(crate) async fn send_everything_kept(&self) {
+        self.start_sending_everything();
+        for file in self.inner.open_files() {
+            // Its handles report what was lost, and `sync_all`.
+            let _ = self.flush_writes(&file).await;
+        }
+    }
+
+    /// Something is kept, or on its way; or others may keep something that this client has a claim beside.
+    pub(crate) fn buffers_any(&self) -> bool {
+        self.inner.write_back.bytes.get() > 0 || self.inner.open_files().iter().any(|file| file.sharing.is_bound())
+    }
+
+    pub(crate) fn start_sending_everything(&self) {
+        let files: Vec<Fid> = self.inner.write_back.files.borrow().iter().copied().collect();
+        files.into_iter().filter_map(|fid| self.inner.file(fid)).for_each(|file| self.start_sending(&file));
+    }
+
+    fn start_sending(&self, file: &Rc<FileState>) {
+        let runs = self.inner.write_back.take(&mut file.buffered.borrow_mut().parts, Parts::take_all);
+        self.send_runs(file, runs);
+    }
+
+    /// Sends what was taken out of the file's parts.
+    fn send_runs(&self, file: &Rc<FileState>, runs: Vec<Run>) {
+        let mut kept = file.buffered.borrow_mut();
+        let by = if kept.parts.is_empty() { kept.by.take() } else { kept.by.clone() };
+        if kept.parts.is_empty() {
+            self.inner.write_back.files.borrow_mut().remove(&file.fid);
+        }
+        if !runs.is_empty() {
+            let by = by.clone().expect("somebody has written it");
+            let number = kept.next;
+            kept.next += 1;
+            let ranges = runs.iter().map(|run| (run.offset, run.end())).collect();
+            kept.sending.insert(number, Sending { ranges, pieces: pieces(&runs) });
+            let client = self.clone();
+            drop(self.env().spawn(async move { client.send_batch(by, number, runs).await }));
+        }
+        // Its last handle may go with it.
+        drop(kept);
+        drop(by);
+    }
+
+    pub(crate) async fn send_batch(&self, by: Writer, number: u64, runs: Vec<Run>) {
+        let file = by.file.state().clone();
+        let _busy = file.busy();
+        loop {
+            let arrived = file.arrived.notified();
+            if !file.buffered.borrow().has_to_wait(number) {
+                break;
+            }
+            arrived.await;
+        }
+        let length: usize = runs.iter().map(Run::len).sum();
+        let runs = Rc::new(runs);
+        if by.instance != self.inner.instance() && !planted(Bug::InstanceSurvived) {
+            self.lose_buffered(file.fid, &instance_is_over());
+        } else if runs.len() == 1 || self.write_scattered(&by, &runs).await.is_err() {
+            self.send_each(&by, &runs).await;
+        }
+        runs.iter().for_each(|run| drop(self.bytes_change(file.fid, run.offset..run.end())));
+        self.inner.write_back.sent(&file, number, length);
+    }
+
+    /// Each by itself: what of it there is room for, and where OSTs are missing. One after another: one that goes elsewhere as its
+    /// OST is full does so at the end of the file, and is not to find those behind it there already.
+    async fn send_each(&self, by: &Writer, runs: &[Run]) {
+        let Some((first, rest)) = runs.split_first() else { return };
+        self.send_run(by, first).await;
+        let rest = Rc::new(rest.to_vec());
+        // It may have been the only one for which OSTs were missing.
+        if rest.len() > 1 && self.write_scattered(by, &rest).await.is_ok() {
+            return;
+        }
+        for run in rest.iter() {
+            self.send_run(by, run).await;
+        }
+    }
+
+    async fn send_run(&self, by: &Writer, run: &Run) {
+        let (file, length, data) = (by.file.state(), run.len(), Payload::from(run.parts.clone()));
+        let under = (by.instance, Some(by.attr_epoch));
+        let lost = match self.write_pieces(&by.file, run.offset, length, &data, under).await {
+            Ok(Written { cut: None, .. }) => None,
+            Ok(Written { bytes, cut: Some(error) }) => {
+                Some(ClientError::new(error.errno, format!("{} of its bytes: {error}", length - bytes)))
+            }
+            Err(error) => Some(error),
+        };
+        if let Some(error) = lost {
+            self.lose_buffered(file.fid, &error);
+        }
+    }
+
+    pub(crate) fn lose_buffered(&self, fid: Fid, error: &ClientError) {
+        self.inner.report_loss(fid, error.errno, &format!("buffered writes: {error}"));
+    }
+
+    /// Sees to it that nothing is kept for longer than [`limits::BUFFER_AGE`].
+    pub(crate) fn start_ageing(&self) {
+        if self.inner.write_back.ageing.replace(true) {
+            return;
+        }
+        let client = self.clone();
+        drop(self.env().spawn(async move {
+            let here = &client.inner.write_back;
+            while !here.files.borrow().is_empty() || client.sets_any() {
+                client.env().sleep(limits::BUFFER_AGE / 2).await;
+                client.send_set_of_age(limits::BUFFER_AGE / 2);
+                let now = client.env().now();
+                let files: Vec<Fid> = here.files.borrow().iter().copied().collect();
+                for file in files.into_iter().filter_map(|fid| client.inner.file(fid)) {
+                    let older = |parts: &mut Parts| parts.take_older(now, limits::BUFFER_AGE / 2);
+                    let runs = here.take(&mut file.buffered.borrow_mut().parts, older);
+                    client.send_runs(&file, runs);
+                }
+            }
+            here.ageing.set(false);
+        }));
+    }
+}

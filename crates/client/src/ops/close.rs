@@ -1,0 +1,171 @@
+//! The end of a handle: its writes, size, times and delayed attributes go with the close.
+
+use super::handle::{OpenFile, Stage};
+use crate::{
+    Client, ClientResult, cache::access_times::with_access, cache::inline, file::FileState, leases::Holds, limits,
+    tasks::detached,
+};
+use forebay_env::Boxed;
+use forebay_proto::{Errno, message::Close};
+use std::{cell::Cell, rc::Rc};
+
+impl Client {
+    /// close(2) of one descriptor: reports acknowledged writes that were lost; sends what was kept back, unless nobody else can tell
+    /// where it is: then it goes a moment later, before anybody opens the file. The handle stays open.
+    ///
+    /// Does not wait for servers for long: exec(2) closes descriptors too, perhaps the very exec that brings a server back.
+    pub fn flush<'a>(&'a self, file: &'a OpenFile) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            let is_ours = self.inner.mdt.leases.may_keep(file.fid()) == Holds::All;
+            if !is_ours && !file.state().buffered.borrow().is_clean() {
+                let _ = self.env().timeout(limits::FLUSH_TERM, self.flush_writes(file.state())).await;
+            }
+            file.check_close()
+        })
+    }
+
+    /// Ends the handle: waits for its writes, brings size and times to the MDT. Other clones of it become invalid.
+    pub fn close(&self, file: OpenFile) -> Boxed<'_, ClientResult<()>> {
+        Box::pin(async move {
+            let reported = file.check_close();
+            if file.inner.stage.replace(Stage::Closed) == Stage::Open {
+                let end =
+                    self.clone().end(file.state().clone(), file.handle(), file.mode().write, file.inner.wrote.clone());
+                detached(self.env(), end).await?;
+            }
+            reported.and(file.report_to_close())
+        })
+    }
+
+    /// The same of any handle.
+    pub(super) fn handle_goes(&self, file: &FileState) {
+        file.activity.handles.set(file.activity.handles.get() - 1);
+    }
+
+    /// A handle ends. True if it was the last one that `writes`: with it the lease on the data ends, here and at the MDT.
+    pub(super) fn writer_goes(&self, file: &FileState, writes: bool) -> bool {
+        if !writes {
+            return false;
+        }
+        let leases = &self.inner.mdt.leases;
+        leases.writers.set(leases.writers.get() - 1);
+        file.activity.writers.set(file.activity.writers.get() - 1);
+        if file.activity.writers.get() == 0 {
+            leases.end_data(file.fid);
+        }
+        file.activity.writers.get() == 0
+    }
+
+    /// Closes a handle at the MDT, after all writes of the file were replied.
+    pub(super) async fn end(
+        self,
+        file: Rc<FileState>,
+        handle: u64,
+        writes: bool,
+        wrote: Rc<Cell<bool>>,
+    ) -> ClientResult<()> {
+        let taken = if writes { self.take_inline(&file).await } else { None };
+        if taken.is_none() {
+            // What is lost of it, `close` reports.
+            let _ = self.flush_writes(&file).await;
+        }
+        file.sharing.leave(handle);
+        file.idle().await;
+        // As long as it takes the lease on the data is watched; and before what was set ahead is taken: while that is on its way the MDT
+        // is asked for nothing else.
+        let done = match writes && wrote.get() && taken.is_none() {
+            true => self.learn_what_was_done(&file).await,
+            false => None,
+        };
+        if self.writer_goes(&file, writes) && taken.is_none() {
+            let _ = self.flush_writes(&file).await;
+        }
+        self.handle_goes(&file);
+        let (mut slot, taken, mut set) = match taken {
+            Some((slot, taken, set)) => (Some(slot), Some(taken), set),
+            None => (None, None, None),
+        };
+        if let Some(set_attr) = file.take_set_attr() {
+            let (own, request) = set_attr.into_request(file.fid);
+            (slot, set) = (Some(own), Some(request));
+        }
+        let accessed = file.take_access();
+        let (truncate_epoch, size) = file.size_to_close(done);
+        let (attr_epoch, mtime_ns) = file.time();
+        let mut request = Close {
+            fid: file.fid,
+            handle,
+            // Whoever was still writing when it was closed has ended by now.
+            wrote: wrote.get(),
+            size,
+            truncate_epoch,
+            mtime_ns,
+            attr_epoch,
+            // What was lost is a hole, where more follows.
+            sparse: file.is_sparse() || file.losses() > 0,
+            inline: None,
+            set: with_access(set.clone(), file.fid, accessed),
+        };
+        if let Some(taken) = &taken {
+            // No OST has told a time.
+            (request.attr_epoch, request.mtime_ns) = (taken.by().attr_epoch, taken.by().at_ns);
+            request.size = taken.bytes().len() as u64;
+            request.inline = Some(taken.bytes().clone());
+        }
+        // Nobody waits for it but the kernel's own memory of the handle.
+        let mut asked = self.inner.mdt.leases.ticket();
+        if let Some(held) = self.inner.opens.handles.borrow_mut().get_mut(&handle) {
+            held.closing = true;
+        }
+        let mut closed = self.mdt_patiently(file.fid, &request, slot).await;
+        let brought = taken.is_some() || set.is_some();
+        if brought && closed.as_ref().is_err_and(inline::is_refused) {
+            // By themselves, and the attributes first: what sends bytes may ask the MDT for something.
+            if let Some(set) = set {
+                self.send_set(&file, &set, None).await;
+            }
+            if let Some(taken) = taken {
+                self.send_inline(&file, taken).await;
+            }
+            let done = self.learn_what_was_done(&file).await;
+            (request.truncate_epoch, request.size) = file.size_to_close(done);
+            (request.inline, request.set) = (None, None);
+            (request.attr_epoch, request.mtime_ns) = file.time();
+            asked = self.inner.mdt.leases.ticket();
+            closed = self.mdt_patiently(file.fid, &request, None).await;
+        } else {
+            let outcome = closed.as_ref().map(drop);
+            if let Some(taken) = taken {
+                match outcome {
+                    Ok(()) => {
+                        file.size.borrow_mut().see(request.truncate_epoch, request.size);
+                        file.told_time(request.attr_epoch, request.mtime_ns);
+                    }
+                    Err(error) => {
+                        let words = format!("buffered writes went with a close: {error}");
+                        self.inner.report_loss(file.fid, Errno::EIO, &words);
+                    }
+                }
+                self.end_inline(&file, taken);
+            }
+            if set.is_some() {
+                self.closed_set(&file, outcome);
+            }
+        }
+        if let Some(at_ns) = accessed {
+            file.access_told(at_ns);
+        }
+        // Only now: while the MDT may not have executed it, the handle is named to it after a restart.
+        self.inner.opens.handles.borrow_mut().remove(&handle);
+        let closed = match closed {
+            // It was lost with the MDT's session, and not opened again yet: it is closed.
+            Err(error) if error.errno() == Errno::EBADF => return Ok(()),
+            closed => closed?,
+        };
+        if let Some(attr) = closed.attr {
+            self.inner.mdt.leases.learn_attributes(asked, &attr);
+            self.inner.listen();
+        }
+        Ok(())
+    }
+}

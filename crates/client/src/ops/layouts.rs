@@ -1,0 +1,259 @@
+//! Layouts: asked for, given, handed on with extended attributes, exchanged by migration.
+//!
+//! `user.forebay.layout` is the layout as text, in the flags of `setstripe`, without the OSTs: an attribute that tools copy
+//! and that any file system keeps. It is listed where the layout is not what every file has. Set on a new file or a directory
+//! it gives the layout; where that cannot be (the file has data, the pool is not known here) it is as if it had not been set,
+//! so that copies do not fail. It cannot be removed.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use forebay_env::Boxed;
+use forebay_proto::{
+    Component, Errno, FOR_EVER, Fid, Layout, limits,
+    message::{ComponentSpec, GetAttr, GetContentVersion, LayoutSpec, Migrate, Outline, SetLayout},
+    parse_size,
+};
+
+use crate::{Caller, Client, ClientError, ClientResult};
+
+/// The name of the attribute that tools copy.
+pub const LAYOUT_XATTR: &[u8] = b"user.forebay.layout";
+
+/// Reads `-c COUNT -S SIZE -i INDEX -p POOL`, or `-E END` and any of those for each component. `None` for what no layout can
+/// be anywhere.
+pub fn parse_layout(text: &[u8]) -> Option<LayoutSpec> {
+    let mut words = std::str::from_utf8(text).ok()?.split_whitespace().peekable();
+    words.peek()?;
+    let mut layout = LayoutSpec::inherit();
+    while let Some(flag) = words.next() {
+        let value = words.next()?;
+        if flag == "-E" {
+            let end = if value == "-1" { FOR_EVER } else { parse_size(value)? };
+            let LayoutSpec { stripe_count, stripe_bytes, stripe_index, pool, .. } = LayoutSpec::inherit();
+            layout.components.push(ComponentSpec { end, stripe_count, stripe_bytes, stripe_index, pool });
+            continue;
+        }
+        let (count, bytes, index, pool) = match layout.components.last_mut() {
+            Some(part) => (&mut part.stripe_count, &mut part.stripe_bytes, &mut part.stripe_index, &mut part.pool),
+            None => (&mut layout.stripe_count, &mut layout.stripe_bytes, &mut layout.stripe_index, &mut layout.pool),
+        };
+        match flag {
+            "-c" => *count = number(value)?,
+            "-S" => *bytes = stripe_size(value)?,
+            "-i" => *index = number(value)?,
+            "-p" => *pool = value.into(),
+            _ => return None,
+        }
+    }
+    Some(layout)
+}
+
+fn stripe_size(value: &str) -> Option<u32> {
+    parse_size(value)?.try_into().ok().filter(|bytes: &u32| bytes.is_multiple_of(limits::STRIPE_BYTES_MIN))
+}
+
+fn number(value: &str) -> Option<u32> {
+    if value == "-1" { Some(u32::MAX) } else { value.parse().ok() }
+}
+
+/// A file's layout as text: what a copy of it is to have. Components that only came about because an OST was full are one.
+fn text_of(layout: &Layout) -> String {
+    let mut parts: Vec<&Component> = Vec::new();
+    for part in &layout.components {
+        let same = |last: &&Component| last.stripe_bytes == part.stripe_bytes && last.pool == part.pool;
+        let odd = |last: &&Component| !last.end.is_multiple_of(limits::STRIPE_BYTES_MIN.into());
+        match parts.last_mut() {
+            Some(last) if same(last) && odd(last) => *last = part,
+            _ => parts.push(part),
+        }
+    }
+    let plain = parts.len() == 1;
+    let words = parts.iter().map(|part| {
+        let end = if plain { None } else { Some(part.end) };
+        words(end, part.stripe_count, part.stripe_bytes, &part.pool)
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn text_of_default(spec: &LayoutSpec) -> String {
+    if spec.components.is_empty() {
+        return words(None, spec.stripe_count, spec.stripe_bytes, &spec.pool);
+    }
+    let parts = spec.components.iter();
+    parts
+        .map(|part| words(Some(part.end), part.stripe_count, part.stripe_bytes, &part.pool))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn words(end: Option<u64>, count: u32, bytes: u32, pool: &str) -> String {
+    let mut text = match end {
+        None => String::new(),
+        Some(FOR_EVER) => "-E -1 ".into(),
+        Some(end) => format!("-E {end} "),
+    };
+    let count = if count == u32::MAX { -1 } else { i64::from(count) };
+    let _ = write!(text, "-c {count} -S {bytes}");
+    if !pool.is_empty() {
+        let _ = write!(text, " -p {pool}");
+    }
+    text
+}
+
+/// The same without what only its own cluster knows.
+fn anywhere(mut spec: LayoutSpec) -> LayoutSpec {
+    (spec.stripe_index, spec.pool) = (u32::MAX, String::new());
+    for part in &mut spec.components {
+        (part.stripe_index, part.pool) = (u32::MAX, String::new());
+    }
+    spec
+}
+
+impl Client {
+    /// A directory's default layout, or the layout of a file without data. EEXIST for one with data.
+    pub fn set_layout<'a>(&'a self, caller: &'a Caller, fid: Fid, layout: LayoutSpec) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            let _outside = self.flush_writes_of(fid).await?;
+            let before = self.mdt(fid, &GetAttr { fid }).await?;
+            self.change(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
+            let Some(before) = before.layout else { return Ok(()) };
+            // Of a file that was opened for writing before, the OSTs were asked whether it has data.
+            if self.adopt_layout(fid).await?.is_some_and(|layout| layout.generation > before.generation) {
+                return Ok(());
+            }
+            let words = format!("{fid} has data, so its layout is fixed; `forebay migrate` moves it to another");
+            Err(ClientError::new(Errno::EEXIST, words))
+        })
+    }
+
+    /// Fetches a file's layout; its handles use it from now on.
+    async fn adopt_layout(&self, fid: Fid) -> ClientResult<Option<Layout>> {
+        let asked = self.inner.mdt.leases.ticket();
+        let entry = self.mdt(fid, &GetAttr { fid }).await?;
+        if let Some(file) = self.inner.file(fid) {
+            file.adopt(asked, &entry.attr, entry.layout.as_ref());
+        }
+        Ok(entry.layout)
+    }
+
+    /// A regular file's layout, and a directory's default where it has one of its own.
+    pub fn get_layout(&self, fid: Fid) -> Boxed<'_, ClientResult<(Option<Layout>, Option<LayoutSpec>)>> {
+        Box::pin(async move {
+            let entry = self.mdt(fid, &GetAttr { fid }).await?;
+            Ok((entry.layout, entry.default_layout))
+        })
+    }
+
+    /// The value of [`LAYOUT_XATTR`]. ENODATA of what has no layout.
+    pub(crate) async fn layout_xattr(&self, fid: Fid) -> ClientResult<Bytes> {
+        match self.get_layout(fid).await? {
+            (Some(layout), _) => Ok(text_of(&layout).into()),
+            (None, Some(spec)) => Ok(text_of_default(&spec).into()),
+            (None, None) => Err(Errno::ENODATA.into()),
+        }
+    }
+
+    /// Sets it as far as that can be: a copy is not to fail for it. Whoever may write the file may ask; only its owner is heard.
+    /// Errors: EINVAL for what is no layout.
+    pub(crate) async fn set_layout_xattr(&self, caller: &Caller, fid: Fid, text: &[u8]) -> ClientResult<()> {
+        let words =
+            "user.forebay.layout is -c COUNT -S SIZE (whole 64 KiB) -p POOL, for components with -E END before each";
+        let spec = parse_layout(text).ok_or_else(|| ClientError::new(Errno::EINVAL, words))?;
+        let failed = match self.set_layout(caller, fid, spec.clone()).await {
+            Err(error) if error.errno == Errno::EINVAL => self.set_layout(caller, fid, anywhere(spec)).await,
+            done => done,
+        };
+        match failed {
+            Err(error) if matches!(error.errno, Errno::EINVAL | Errno::EEXIST | Errno::ENOSPC | Errno::EPERM) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// What the content of a file is called until it changes, for [`Client::migrate`]. EBUSY while it is in use.
+    pub fn migrate_start(&self, fid: Fid) -> Boxed<'_, ClientResult<u64>> {
+        Box::pin(async move {
+            let _outside = self.flush_writes_of(fid).await?;
+            let asked = self.inner.mdt.leases.ticket();
+            let entry = self.change(fid, &Outline { fid }).await?;
+            if let Some(file) = self.inner.file(fid) {
+                file.adopt(asked, &entry.attr, entry.layout.as_ref());
+            }
+            Ok(self.mdt(fid, &GetContentVersion { fid }).await?.version)
+        })
+    }
+
+    /// `fid` takes over the objects of `other`, into which its content was copied when it was called `version`.
+    ///
+    /// EAGAIN if it changed since, EBUSY while it is in use or the copy is still being written.
+    pub fn migrate<'a>(
+        &'a self,
+        caller: &'a Caller,
+        fid: Fid,
+        other: Fid,
+        version: u64,
+    ) -> Boxed<'a, ClientResult<()>> {
+        Box::pin(async move {
+            let _outside = (self.flush_writes_of(fid).await?, self.flush_writes_of(other).await?);
+            let expected = self.get_layout(other).await?.0.map(|layout| layout.objects_of(other));
+            self.change(fid, &Migrate { caller: caller.clone(), fid, other, version }).await?;
+            self.inner.mdt.leases.touch(other);
+            let now = self.adopt_layout(fid).await?.map(|layout| layout.objects_of(fid));
+            self.adopt_layout(other).await?;
+            if now == expected {
+                Ok(())
+            } else {
+                Err(ClientError::new(Errno::EAGAIN, "the file came into use meanwhile"))
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_setstripe_are_read() {
+        let layout = LayoutSpec {
+            stripe_count: 4,
+            stripe_bytes: 1 << 20,
+            stripe_index: 2,
+            pool: "fast".into(),
+            ..LayoutSpec::inherit()
+        };
+        assert_eq!(parse_layout(b"-c 4 -S 1048576 -i 2 -p fast"), Some(layout));
+        assert_eq!(parse_layout(b"-c 0 -S 0 -i -1"), Some(LayoutSpec::inherit()));
+        assert_eq!(parse_layout(b"-c -1").map(|layout| layout.stripe_count), Some(u32::MAX));
+        let composite = parse_layout(b"-E 1048576 -c 1 -E -1 -c -1 -p fast").unwrap();
+        let ends: Vec<(u64, u32)> = composite.components.iter().map(|part| (part.end, part.stripe_count)).collect();
+        assert_eq!((ends, &composite.components[1].pool[..]), (vec![(1 << 20, 1), (FOR_EVER, u32::MAX)], "fast"));
+        let sizes: [&[u8]; 4] = [b"-S 1M", b"-S 1024k", b"-S 1MiB", b"-S 1048576B"];
+        assert!(sizes.iter().all(|text| parse_layout(text).is_some_and(|layout| layout.stripe_bytes == 1 << 20)));
+        assert_eq!(
+            (parse_size("3GB"), parse_size("1T"), parse_size("99999999999G")),
+            (Some(3_000_000_000), Some(1 << 40), None)
+        );
+        let bad: [&[u8]; 11] =
+            [b"-c", b"-c x", b"-S -1", b"4", b"-q 1", b"\xff", b"", b" ", b"-S 1", b"-S 1XB", b"-S 4G"];
+        for bad in bad {
+            assert_eq!(parse_layout(bad), None, "{}", String::from_utf8_lossy(bad));
+        }
+    }
+
+    #[test]
+    fn the_attribute_says_what_a_copy_needs_and_no_osts() {
+        let plain = Layout::plain(1, 1 << 20, vec![3, 1]);
+        assert_eq!(text_of(&plain), "-c 2 -S 1048576");
+        let part = |start, end, osts: &[u32]| Component { start, end, ..Component::plain(1 << 20, osts.to_vec()) };
+        let mut layout = Layout { components: vec![part(0, 1 << 20, &[1]), part(1 << 20, FOR_EVER, &[])], ..plain };
+        layout.components[1].stripe_count = u32::MAX;
+        layout.components[1].pool = "fast".into();
+        assert_eq!(text_of(&layout), "-E 1048576 -c 1 -S 1048576 -E -1 -c -1 -S 1048576 -p fast");
+        let spec = parse_layout(text_of(&layout).as_bytes()).unwrap();
+        assert_eq!(text_of_default(&spec), text_of(&layout));
+        // Grown round a full OST.
+        layout.components = vec![part(0, 1_000_001, &[1]), part(1_000_001, FOR_EVER, &[2])];
+        assert_eq!(text_of(&layout), "-c 1 -S 1048576");
+    }
+}

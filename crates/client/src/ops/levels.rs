@@ -1,0 +1,39 @@
+//! Which commit level counts for the bytes of a file, and what follows when it changes.
+//!
+//! What the call asks for comes before what the file says, and that before the mount. The MDT sees to names and attributes
+//! itself. A client knows the level of a file that it has open from the attributes it was told last; whoever may keep
+//! bytes back ([`crate::delayed::write_back`]) was told since the level was set, as that recalls every lease on the data.
+
+use forebay_env::{Bug, planted};
+use forebay_proto::{Fid, message::CommitLevel};
+
+use crate::{Client, ClientResult, OpenFile, cache::choices::Known, delayed::byte_ranges::Outside};
+
+impl Client {
+    /// The commit level of bytes that are written through `file`.
+    pub(crate) fn level_of(&self, file: &OpenFile) -> CommitLevel {
+        let own = file.state().attributes.level.get().own().filter(|_| !planted(Bug::LevelOfInodeIgnored));
+        match file.mode().sync {
+            true => CommitLevel::Commit,
+            false => own.unwrap_or(self.inner.options.level),
+        }
+    }
+
+    /// Takes back what others may keep back of `fid`, each in places of its own, which they would go on with as long as this client
+    /// claims its own. What this client keeps back stays: it is sent under the new level.
+    pub(crate) async fn see_others(&self, fid: Fid) -> ClientResult<Option<Outside>> {
+        match self.inner.file(fid) {
+            Some(file) => Ok(Some(self.see_all(&file).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// This client has given the file another level, or none: it counts for the next write. What was kept back under the old one is
+    /// sent under it.
+    pub(crate) async fn level_changed(&self, fid: Fid, level: Option<CommitLevel>) {
+        let Some(file) = self.inner.file(fid) else { return };
+        file.attributes.level.set(Known::new(level, self.inner.mdt.leases.ticket()));
+        // What is lost of it, its handles report.
+        let _ = self.flush_writes(&file).await;
+    }
+}

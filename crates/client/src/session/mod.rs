@@ -1,0 +1,8 @@
+//! The client's sessions with its servers: peers, the map, client instances, fid sequences.
+
+pub(crate) mod fids;
+pub(crate) mod instance;
+pub(crate) mod map;
+pub(crate) mod mount;
+pub(crate) mod peers;
+pub(crate) mod waits;

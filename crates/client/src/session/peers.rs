@@ -1,0 +1,303 @@
+//! The targets a client talks to: one session each, begun when it is first needed, and anew in each instance (see `instances`).
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+    rc::{Rc, Weak},
+    time::Duration,
+};
+
+use forebay_env::{
+    Address, Boxed, Env,
+    sync::{Notify, Semaphore},
+};
+use forebay_proto::{
+    ClientId, Errno, TargetId, Uuid,
+    message::{ClusterMap, GetMap, Operation, Reclaim},
+};
+use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions, SessionStats};
+
+use crate::{
+    ClientError, ClientResult, MountOptions,
+    client::Inner,
+    session::instance::{ClientInstance, instance_is_over},
+    stats::Counters,
+};
+
+/// One target.
+pub(crate) struct Peer {
+    pub session: ClientSession,
+    /// Data requests that may be in flight.
+    pub permits: Semaphore,
+    env: Env,
+    counters: Counters,
+}
+
+impl Peer {
+    /// Sends a request and waits for its reply, however long the target is away.
+    pub async fn call<O: Operation>(&self, request: &O, call: Call) -> Result<Called<O::Reply>, RpcError> {
+        let begun = self.env.now();
+        let called = self.session.call(request, call).await;
+        self.counters.waited(self.env.now().since(begun));
+        called
+    }
+
+    /// As [`Peer::call`], one of a bounded number in flight: for requests that carry data, either way.
+    pub async fn data_call<O: Operation>(&self, request: &O, call: Call) -> Result<Called<O::Reply>, RpcError> {
+        let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        self.call(request, call).await
+    }
+}
+
+/// All targets.
+pub(crate) struct Peers {
+    env: Env,
+    options: MountOptions,
+    /// Who we are in this instance.
+    client: Cell<ClientId>,
+    instance: Cell<ClientInstance>,
+    counters: Counters,
+    pins: PinBudget,
+    map: RefCell<Rc<ClusterMap>>,
+    peers: RefCell<BTreeMap<TargetId, Rc<Peer>>>,
+    /// OSTs as they were talked to in earlier instances, until nothing of then is left.
+    former: RefCell<Vec<Rc<Peer>>>,
+    /// One of them has gone.
+    former_gone: Notify,
+    /// What those that have gone did.
+    past: RefCell<SessionStats>,
+    /// Targets that there ever was a session with.
+    reached: RefCell<BTreeSet<TargetId>>,
+    /// Tells new sessions where their events go.
+    owner: Weak<Inner>,
+}
+
+impl Peers {
+    pub fn new(
+        env: &Env,
+        options: &MountOptions,
+        client: ClientId,
+        counters: Counters,
+        map: ClusterMap,
+        owner: Weak<Inner>,
+    ) -> Self {
+        Self {
+            env: env.clone(),
+            options: options.clone(),
+            client: Cell::new(client),
+            instance: Cell::default(),
+            counters,
+            pins: PinBudget::new(options.pin_bytes),
+            map: RefCell::new(Rc::new(map)),
+            peers: RefCell::default(),
+            former: RefCell::default(),
+            former_gone: Notify::new(),
+            past: RefCell::default(),
+            reached: RefCell::default(),
+            owner,
+        }
+    }
+
+    pub fn map(&self) -> Rc<ClusterMap> {
+        self.map.borrow().clone()
+    }
+
+    /// The MDT all names live on.
+    pub fn mdt(&self) -> Rc<Peer> {
+        let id = TargetId::mdt(0);
+        if let Some(peer) = self.peers.borrow().get(&id) {
+            return peer.clone();
+        }
+        // The map was checked at mount; the MGS is MDT0000's server, so the bootstrap addresses reach it too.
+        let addresses = self.addresses(id).unwrap_or_default();
+        self.get_or_start(id, if addresses.is_empty() { self.options.addresses.clone() } else { addresses })
+    }
+
+    /// The OST of a layout. Asks for a newer map if it is not in this one.
+    pub async fn ost(&self, index: u32) -> ClientResult<Rc<Peer>> {
+        let id = TargetId::ost(index);
+        if let Some(peer) = self.peers.borrow().get(&id) {
+            return Ok(peer.clone());
+        }
+        if self.addresses(id).is_none() {
+            self.refresh_map().await?;
+        }
+        let addresses = self.addresses(id).ok_or_else(|| {
+            let words = format!("a file lies on {id}, which is not in the cluster's map: start it, or remove the file");
+            ClientError::new(Errno::EIO, words)
+        })?;
+        Ok(self.get_or_start(id, addresses))
+    }
+
+    /// Indices of all OSTs of the map.
+    pub fn osts(&self) -> Vec<u32> {
+        let is_ost = |id: &TargetId| TargetId::ost(id.index) == *id;
+        self.map().targets.iter().map(|target| target.id).filter(is_ost).map(|id| id.index).collect()
+    }
+
+    /// There is a session with an OST, or was.
+    pub fn is_reached(&self, ost: u32) -> bool {
+        self.reached.borrow().contains(&TargetId::ost(ost))
+    }
+
+    /// Targets there is a session with, ordered.
+    pub fn started(&self) -> Vec<Rc<Peer>> {
+        self.peers.borrow().values().cloned().collect()
+    }
+
+    /// The same with what is left of earlier instances, ordered by target.
+    pub fn all(&self) -> Vec<Rc<Peer>> {
+        let mut all = self.started();
+        all.extend(self.former.borrow().iter().cloned());
+        all.sort_by_key(|peer| peer.session.target());
+        all
+    }
+
+    /// What sessions of earlier instances did that are over.
+    pub fn past(&self) -> SessionStats {
+        self.past.borrow().clone()
+    }
+
+    /// Who we are.
+    pub fn client(&self) -> ClientId {
+        self.client.get()
+    }
+
+    pub fn instance(&self) -> ClientInstance {
+        self.instance.get()
+    }
+
+    /// The MDT has ended the session: from now on every target knows us under another id. Sessions with OSTs go on, as they were, with
+    /// what is under way in them.
+    pub fn begin_instance(&self) {
+        self.instance.set(self.instance.get().next());
+        self.client.set(Uuid::from_random(self.env.random_u64(), self.env.random_u64()));
+        self.mdt().session.become_client(self.client.get());
+        let mdt = TargetId::mdt(0);
+        let mut former = Vec::new();
+        self.peers.borrow_mut().retain(|id, peer| {
+            *id == mdt || {
+                former.push(peer.clone());
+                false
+            }
+        });
+        for peer in former {
+            // What it has under way may count on its grant as before, and nothing else.
+            let index = peer.session.target().index;
+            let counted_on = self.owner.upgrade().map_or(0, |inner| inner.write_back.counted_on(index));
+            peer.session.set_granted(move || counted_on);
+            self.former.borrow_mut().push(peer.clone());
+            let owner = self.owner.clone();
+            drop(self.env.spawn(async move {
+                peer.session.retire(&instance_is_over().message).await;
+                if let Some(inner) = owner.upgrade() {
+                    inner.peers.has_gone(&peer);
+                }
+            }));
+        }
+    }
+
+    fn has_gone(&self, peer: &Rc<Peer>) {
+        self.former.borrow_mut().retain(|one| !Rc::ptr_eq(one, peer));
+        let stats = peer.session.stats();
+        let mut past = self.past.borrow_mut();
+        past.replies += stats.replies;
+        past.replays += stats.replays;
+        past.evictions += stats.evictions;
+        drop(past);
+        self.former_gone.notify_waiters();
+    }
+
+    /// Waits until what earlier instances left at an OST (`None`: at any) is committed, or was reported as lost.
+    pub async fn former_drained(&self, ost: Option<u32>) {
+        let is_meant = |peer: &Rc<Peer>| ost.is_none_or(|ost| peer.session.target() == TargetId::ost(ost));
+        loop {
+            let gone = self.former_gone.notified();
+            if !self.former.borrow().iter().any(is_meant) {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pins.used_bytes()
+    }
+
+    fn refresh_map(&self) -> Boxed<'_, ClientResult<()>> {
+        Box::pin(async {
+            let map = fetch_map(&self.env, &self.options.addresses).await?;
+            if map.epoch >= self.map.borrow().epoch {
+                *self.map.borrow_mut() = Rc::new(map);
+            }
+            Ok(())
+        })
+    }
+
+    /// Where a target can be reached; `None` if the map does not know it or has no address this build understands.
+    fn addresses(&self, id: TargetId) -> Option<Vec<Address>> {
+        let map = self.map.borrow();
+        let target = map.targets.iter().find(|target| target.id == id)?;
+        let addresses: Vec<Address> = target.addresses.iter().filter_map(|text| text.parse().ok()).collect();
+        (!addresses.is_empty()).then_some(addresses)
+    }
+
+    fn get_or_start(&self, id: TargetId, addresses: Vec<Address>) -> Rc<Peer> {
+        self.peers.borrow_mut().entry(id).or_insert_with(|| Rc::new(self.start(id, addresses))).clone()
+    }
+
+    fn start(&self, id: TargetId, addresses: Vec<Address>) -> Peer {
+        self.reached.borrow_mut().insert(id);
+        let session = ClientSession::start(
+            &self.env,
+            SessionOptions {
+                cluster: self.map.borrow().cluster,
+                target: id,
+                addresses,
+                client: self.client.get(),
+                description: self.options.description.clone(),
+                pins: self.pins.clone(),
+            },
+        );
+        let owner = self.owner.clone();
+        session.set_lost(move |lost| {
+            if let Some(inner) = owner.upgrade() {
+                inner.lost(id, &lost);
+            }
+        });
+        if id == TargetId::mdt(0) {
+            let owner = self.owner.clone();
+            session.set_restarted(move || {
+                if let Some(inner) = owner.upgrade() {
+                    inner.lose_leases();
+                }
+            });
+            let owner = self.owner.clone();
+            session.set_reclaim(move || owner.upgrade().map_or_else(Reclaim::default, |inner| inner.reclaim()));
+        }
+        if id == TargetId::ost(id.index) {
+            let owner = self.owner.clone();
+            session.set_granted(move || owner.upgrade().map_or(0, |inner| inner.write_back.counted_on(id.index)));
+        }
+        Peer {
+            session,
+            permits: Semaphore::new(self.options.rpcs_in_flight.max(1)),
+            env: self.env.clone(),
+            counters: self.counters.clone(),
+        }
+    }
+}
+
+/// Asks for the map until somebody answers.
+pub(crate) async fn fetch_map(env: &Env, addresses: &[Address]) -> ClientResult<ClusterMap> {
+    let mut pause = Duration::from_millis(10);
+    loop {
+        match forebay_rpc::ask(env, addresses, &GetMap {}).await {
+            Err(RpcError::Unreachable(_) | RpcError::Silent(_) | RpcError::Foreign(_)) => {}
+            Err(RpcError::Reply(reply)) if reply.errno == Errno::RECOVERING => {}
+            other => return Ok(other?),
+        }
+        env.sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
