@@ -67,11 +67,14 @@ impl Drop for Hurry<'_> {
 }
 
 impl Client {
-    /// Returns when all operations in `scope` that were delayed by now have ended.
+    /// Returns when all operations in `scope` that were delayed by now have ended. SETATTRs that are acknowledged while it waits for changes
+    /// of entries have ended, too: a reply from before them must not count after them.
     pub(crate) async fn flush_delayed(&self, scope: Scope<'_>) {
         let is_skipped = matches!(scope, Scope::SetAttr(_)) && planted(Bug::AttributesNotSettled);
-        if self.inner.delayed.has(scope) && !is_skipped {
-            self.flush_pending(scope).await;
+        for part in scope.parts().into_iter().flatten() {
+            if self.inner.delayed.has(part) && !is_skipped {
+                self.flush_pending(part).await;
+            }
         }
     }
 

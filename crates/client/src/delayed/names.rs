@@ -6,7 +6,7 @@
 //! set-id bits, links with several names) is asked for first.
 //!
 //! Invariant: a change that was answered is on its way: it has a slot of the session, and waits for no other client.
-//! Invariant: any other request that may concern the same inodes or names is sent after it was replied ([`Client::settle`]).
+//! Invariant: any other request that may concern the same inodes or names is sent after it was replied ([`Client::flush_delayed`]).
 //! Invariant: the lease is given back, and the recall of an inode that a change concerns acknowledged, after that too. The
 //! MDT refuses what comes without the lease: nothing is changed late.
 //! Lost only with this client before it is asked for (a millisecond or two), or with its session: then the directory's next

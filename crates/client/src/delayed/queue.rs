@@ -34,8 +34,11 @@ pub(crate) struct EntryOp {
 pub(crate) enum Scope<'a> {
     /// All of them.
     All,
-    /// Changes of entries of an inode, and of the entry that leads to it; and all SETATTRs. What a request about the inode depends on.
+    /// Changes of entries of an inode, and of the entry that leads to it; then all SETATTRs. What a request about the inode depends on:
+    /// the MDT's reply may show any attributes that this client has cached.
     Inode(Fid),
+    /// All changes of entries.
+    AllEntries,
     /// Changes of entries of an inode, and of the entry that leads to it.
     Entries(Fid),
     /// Changes of one entry of a directory, and of the entry that leads to the directory; `.` and `..` depend on all entries of it.
@@ -47,6 +50,16 @@ pub(crate) enum Scope<'a> {
 }
 
 impl Scope<'_> {
+    /// The parts that are flushed one after another. SETATTRs come last: until the create of a file has ended, its attributes can be set
+    /// and acknowledged.
+    pub fn parts(self) -> [Option<Self>; 2] {
+        match self {
+            Self::All => [Some(Self::AllEntries), Some(Self::SetAttrs)],
+            Self::Inode(fid) => [Some(Self::Entries(fid)), Some(Self::SetAttrs)],
+            one => [Some(one), None],
+        }
+    }
+
     /// It may cover changes of entries.
     pub fn has_entries(self) -> bool {
         !matches!(self, Self::SetAttrs | Self::SetAttr(_))
@@ -54,7 +67,7 @@ impl Scope<'_> {
 
     fn covers_entry(self, op: &EntryOp) -> bool {
         match self {
-            Self::All => true,
+            Self::All | Self::AllEntries => true,
             Self::Inode(fid) | Self::Entries(fid) => op.concerns(fid),
             Self::Entry(directory, name) => {
                 let is_dots = matches!(name, b"." | b"..");
@@ -68,7 +81,7 @@ impl Scope<'_> {
         match self {
             Self::All | Self::Inode(_) | Self::SetAttrs => true,
             Self::SetAttr(of) => of == fid,
-            Self::Entries(_) | Self::Entry(..) => false,
+            Self::AllEntries | Self::Entries(_) | Self::Entry(..) => false,
         }
     }
 }
@@ -135,7 +148,7 @@ impl DelayedQueue {
         let set_attrs = match scope {
             Scope::SetAttr(fid) => self.set_attrs.contains_key(&fid),
             Scope::All | Scope::Inode(_) | Scope::SetAttrs => !self.set_attrs.is_empty(),
-            Scope::Entries(_) | Scope::Entry(..) => false,
+            Scope::AllEntries | Scope::Entries(_) | Scope::Entry(..) => false,
         };
         set_attrs || self.entries.values().any(|op| scope.covers_entry(op))
     }
@@ -190,6 +203,7 @@ mod tests {
     /// Each scope, with the entries (by number of the fixture) and the files with SETATTRs that it covers.
     const COVERED: &[(Scope<'static>, &[usize], &[u64])] = &[
         (Scope::All, &[0, 1, 2], &[3, 4]),
+        (Scope::AllEntries, &[0, 1, 2], &[]),
         (Scope::Inode(Fid { high: 0, low: 1 }), &[0, 1], &[3, 4]),
         (Scope::Inode(Fid { high: 0, low: 2 }), &[0, 2], &[3, 4]),
         (Scope::Inode(Fid { high: 0, low: 9 }), &[], &[3, 4]),
@@ -245,6 +259,21 @@ mod tests {
         queue.add_set_attr(fid(3));
         assert!(!queue.has_until(Scope::SetAttr(fid(3)), mark), "that is another SETATTR of the file");
         assert_eq!(queue.set_attrs_until(Scope::SetAttrs, mark), [fid(4)]);
+    }
+
+    #[test]
+    fn the_parts_of_a_scope_cover_what_it_covers_with_set_attrs_last() {
+        for (scope, entries, set_attrs) in COVERED {
+            let parts: Vec<Scope<'_>> = scope.parts().into_iter().flatten().collect();
+            let (queue, numbers) = filled();
+            let covered = |at: &usize| parts.iter().any(|part| part.covers_entry(&queue.entries[&numbers[*at]]));
+            assert_eq!((0..3).filter(covered).collect::<Vec<_>>(), *entries, "{scope:?}");
+            let files = |of: &u64| parts.iter().any(|part| part.covers_set_attr(fid(*of)));
+            assert_eq!([3, 4].into_iter().filter(files).collect::<Vec<_>>(), *set_attrs, "{scope:?}");
+            if let [first, _] = parts[..] {
+                assert!(first.has_entries() && !first.covers_set_attr(fid(3)), "{scope:?}");
+            }
+        }
     }
 
     #[test]

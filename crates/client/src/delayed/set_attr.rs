@@ -5,7 +5,7 @@
 //! what is kept back of writes, when the lease is recalled, or after [`limits::BUFFER_AGE`].
 //!
 //! Invariant: whatever shows or changes attributes at the MDT is asked for after those that are kept back were replied
-//! ([`Client::settle_set`]): all but closes, changes of names that are answered ahead, and locks.
+//! ([`Client::flush_delayed`]): all but closes, changes of names that are answered ahead, and locks.
 //! Invariant: they have a slot of the session from the beginning: on their way they wait for no other client.
 //! Invariant: a recall of the lease on the file's data is answered after that, too.
 //! Invariant: bytes that were written before do not change the time that is set, though they may be sent later: they go under the
@@ -219,7 +219,8 @@ impl Client {
     /// Sends what has been kept back for `age`.
     pub(crate) fn send_set_of_age(&self, age: Duration) {
         let now = self.env().now();
-        for fid in self.inner.delayed.queue.borrow().set_attrs() {
+        let set_attrs = self.inner.delayed.queue.borrow().set_attrs();
+        for fid in set_attrs {
             if let Some(file) = self.inner.file(fid) {
                 let is_old = file.set_attr.borrow().as_ref().is_some_and(|set_attr| set_attr.since + age <= now);
                 if is_old {

@@ -81,6 +81,43 @@ fn looker_sees_writes_on_pending_create() {
     }
 }
 
+/// A program stats, or opens to read, a file whose create is pending. Meanwhile another program on the same mount sets the file's
+/// mode, which is acknowledged at once. From then on every stat shows that mode, also when the reply to the first program arrives.
+#[test]
+fn mode_set_while_a_request_waits_for_the_create_stays_shown() {
+    let mut met = 0;
+    for seed in 0..40 {
+        let scene = Scene::new(seed);
+        scene.sim.block_on(async {
+            let (maker, _) = scene.mounts().await;
+            let dir = directory(&scene, &maker).await;
+            let (made, coming) = begin(&maker, dir, b"a");
+            let first = maker.clone();
+            let asking = scene.sim.env(scene.nodes[0]).spawn(async move {
+                if seed % 2 == 0 {
+                    first.getattr(made.fid, None).await.expect("it is there");
+                } else {
+                    let file = first.open(&caller(), made.fid, OpenMode::READ).await.expect("it opens");
+                    first.close(file).await.expect("it closes");
+                }
+            });
+            scene.sim.sleep(Duration::from_micros(seed % 8 * 10)).await;
+            let is_pending = coming.arrived().is_none();
+            let mode = SetAttributes { mode: Some(0o640), ..SetAttributes::default() };
+            let begun = scene.sim.now();
+            maker.setattr(&caller(), made.fid, mode, None).await.expect("it is set");
+            met += u32::from(is_pending && scene.sim.now() == begun);
+            asking.await.expect("it ends");
+            for _ in 0..3 {
+                let shown = maker.getattr(made.fid, None).await.expect("it is there").mode & 0o7777;
+                assert_eq!(shown, 0o640, "seed {seed}");
+            }
+            maker.close(coming.file().await.expect("it comes")).await.expect("it closes");
+        });
+    }
+    assert!(met > 10, "{met} of 40 set the mode while the create was pending");
+}
+
 /// The maker creates twelve small files, writes them, sets their attributes and closes them. The OSTs are stopped
 /// meanwhile: no request needs them, and the looker reads all files.
 #[test]

@@ -6,7 +6,7 @@
 //!
 //! Invariant: bytes for one place are sent one after another, in the order in which they were written.
 //! Invariant: what cannot be sent is a loss of the file: its handles report it (see `FileState::lose`).
-//! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by what the OSTs have granted (see [`room`]).
+//! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by what the OSTs have granted (see [`space`]).
 
 mod parts;
 mod scattered;
