@@ -108,7 +108,7 @@ pub const READ_PIECES: usize = 24;
 pub const STEPS_SHARE: u64 = 8;
 /// After such a request failed, or took too long, none is made for the file for this long.
 pub const NO_STEPS_PAUSE: Duration = Duration::from_secs(5);
-/// Who has not read for this long is no reader_group to others that read the same file.
+/// A reader that has not read for this long is not in the group of those that read the same file.
 pub const COMPANY_TERM: Duration = Duration::from_millis(100);
 /// Readers of one file that are looked at to keep them together.
 pub const COMPANY_READERS: usize = 64;

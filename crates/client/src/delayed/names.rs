@@ -1,16 +1,17 @@
-//! Changes of names that are answered before the MDT is asked for them.
+//! Delayed changes of entries: create, mkdir, symlink, unlink and rmdir are acknowledged before the MDT executes them.
 //!
-//! Where a directory's names are leased to this client for changes, nobody else sees or changes them: whether a name can be
-//! made or taken away, and what the directory and the new inode will be like, is known here. So the program has its answer at
-//! once, and the requests of many programs go to the MDT together. What may depend on more than that (access control lists,
-//! set-id bits, links with several names) is asked for first.
+//! Under an entries-write lease no other client sees or changes the directory. The client then knows whether an entry can be made or
+//! removed, and what the directory and the new inode will be like. It acknowledges the change at once, and the requests of many
+//! programs go to the MDT together. A change that may depend on more (access control lists, set-id bits, inodes with several
+//! links) is sent first.
 //!
-//! Invariant: a change that was answered is on its way: it has a slot of the session, and waits for no other client.
-//! Invariant: any other request that may concern the same inodes or names is sent after it was replied ([`Client::flush_delayed`]).
-//! Invariant: the lease is given back, and the recall of an inode that a change concerns acknowledged, after that too. The
-//! MDT refuses what comes without the lease: nothing is changed late.
-//! Lost only with this client before it is asked for (a millisecond or two), or with its session: then the directory's next
-//! fsync, and what is done with the file, says EIO.
+//! Invariant: an acknowledged change has a slot of the session, and waits for no other client.
+//! Invariant: any other request that may concern the same inodes or entries is sent after it was replied
+//! ([`Client::flush_delayed`]).
+//! Invariant: the lease is returned, and a recall of an inode that it concerns acknowledged, after that too. The MDT refuses a delayed
+//! change without the lease: nothing is changed late.
+//! Lost only with this client before it is sent (a millisecond or two), or with its session. Then the directory's next fsync, and
+//! operations on the file, fail with EIO.
 
 use std::{cell::RefCell, rc::Rc};
 

@@ -1,12 +1,12 @@
-//! What is done with a file that was made ahead, before the MDT has replied: its first bytes and its attributes.
+//! The first writes and SETATTRs of a file whose create is pending.
 //!
-//! Whoever makes a small file writes it at once. Its create was answered (see [`crate::delayed::names`]), so it comes to pass, and nobody else
-//! sees the file before that is so; then what was done with it is kept back like anything else that is.
+//! A program that makes a small file writes it at once. Its create is delayed ([`crate::delayed::names`]), and no other client sees the
+//! file before the create is applied. Writes and SETATTRs until then wait here; afterwards they are buffered like others.
 //!
-//! Invariant: what was done on_pending is part of the file before its create counts as replied, and before anything else is done
-//! with it.
-//! Invariant: no more than may lie with the MDT ([`Client::most_inline`]), in order from the first
-//! byte on, and only while every OST has room for all that this client may keep back.
+//! Invariant: writes and SETATTRs on a pending create are part of the file before the create counts as replied, and before anything
+//! else is done with the file.
+//! Invariant: no more bytes than may be inline data ([`Client::most_inline`]), in order from the first byte on, and only while every OST
+//! has granted space for all that this client may buffer.
 
 use std::rc::Rc;
 
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// The names of a directory are given back: what was done on_pending with files that came to it goes first. Whoever asked for it may
+    /// The names of a directory are given back: what was done with files on a pending create in it goes first. Whoever asked for it may
     /// have done so before the MDT counted the data of these files as leased.
     pub(crate) async fn flush_made_in(&self, dir: Fid) {
         for file in self.inner.made_in(dir) {

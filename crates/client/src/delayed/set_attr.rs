@@ -1,15 +1,15 @@
-//! Attributes of a file that is being written: set here, sent with its close.
+//! Delayed SETATTR: owner, mode and times of a file that is being written go with its close.
 //!
-//! `tar x`, `cp -p` and `rsync` write a file, give it its times, owner and mode, and close it. Under the lease on the file's data nobody
-//! else can see it meanwhile, so what they set is answered from what is known here and goes to the MDT with the close; or, like
-//! what is kept back of writes, when the lease is recalled, or after [`limits::BUFFER_AGE`].
+//! `tar x`, `cp -p` and `rsync` write a file, set its times, owner and mode, and close it. Under the data-write lease no other client sees
+//! the file meanwhile. So the client acknowledges a SETATTR from what it knows, and sends it with the close; or when the lease is
+//! recalled, or after [`limits::BUFFER_AGE`].
 //!
-//! Invariant: whatever shows or changes attributes at the MDT is asked for after those that are kept back were replied
-//! ([`Client::flush_delayed`]): all but closes, changes of names that are answered ahead, and locks.
-//! Invariant: they have a slot of the session from the beginning: on their way they wait for no other client.
-//! Invariant: a recall of the lease on the file's data is answered after that, too.
-//! Invariant: bytes that were written before do not change the time that is set, though they may be sent later: they go under the
-//! attribute epoch of then.
+//! Invariant: a request that shows or changes attributes at the MDT is sent after the delayed SETATTRs were replied
+//! ([`Client::flush_delayed`]). Exceptions: closes, delayed changes of entries, and locks.
+//! Invariant: a delayed SETATTR has a slot of the session from the beginning: in flight it waits for no other client.
+//! Invariant: a recall of the data-write lease is acknowledged after it was replied.
+//! Invariant: bytes that were written before it do not change the time that it sets, though they may be sent later: they carry the
+//! earlier attribute epoch.
 
 use std::{rc::Rc, time::Duration};
 

@@ -1,15 +1,15 @@
-//! What this client keeps of inodes and names under leases of the MDT, and when it has to let go of it.
+//! Leases of the MDT on inodes and entries, and the attributes and entries that are cached under them.
 //!
-//! A lease on an inode is the right to believe its attributes and, of a directory, its names, present and absent. It ends
-//! when it is recalled, when the MDT restarts, and when the MDT has answered nothing that was asked within the last
-//! [`LEASE_CLIENT_TERM`]: so the MDT knows without hearing from us that it is over.
+//! An inode lease is the right to use cached attributes and, of a directory, cached entries, present and absent. It ends when it is
+//! recalled, when the MDT restarts, and when the MDT has replied to no request that was sent within the last
+//! [`LEASE_CLIENT_TERM`]: so the MDT knows when it is over without a message from the client.
 //!
-//! What a request brings is kept only if nothing happened to it since the request was sent: every recall and every change
-//! of our own has a number, and so has every request ([`Ticket`]).
+//! A reply is cached only if nothing happened to its inode since the request was sent: every recall and every change by this client has
+//! a number, and so has every request ([`Ticket`]).
 //!
-//! Invariant: what is answered from here is what the MDT would have answered at some time during the call.
-//! Invariant: whoever was told that something may be kept ([`Leases::attributes_for`], [`Leases::name_for`]) is told when
-//! it may not, before the MDT is; or its time is over.
+//! Invariant: an answer from here is what the MDT would have replied at some time during the call.
+//! Invariant: a recall is acknowledged to the MDT after the kernel was notified of what it may no longer cache
+//! ([`Leases::attributes_for`], [`Leases::name_for`]), or after the kernel's timeout.
 //! Invariant: bounded ([`limits::CACHED_INODES`], [`limits::CACHED_NAMES`]).
 
 mod data;

@@ -1,15 +1,15 @@
-//! Eras of a mount: each time the MDT ends its session, the client goes on as another.
+//! Client instances: each time the MDT ends a mount's session, the client continues under a new id.
 //!
-//! The MDT fences a client that it has evicted on the OSTs, under the id that it had, so that nothing late arrives. So with its next
-//! session the client has another id, at the MDT and at every OST: what it does from then on nobody refuses.
+//! The MDT fences an evicted client on the OSTs by its id, so that no late request is applied. With its next session the client takes
+//! a new id, at the MDT and at every OST. Nobody refuses requests under that one.
 //!
-//! Invariant: what was begun in an instance is sent in that one, or fails. A call that changes bytes counts from when its handle was found to
-//! be good; bytes that were kept back, from when they were acknowledged. Nothing of an instance is sent to an OST under the id of a
-//! later one: others may have been given since what it was done under. Nor to the MDT, where it rests on locks (ftruncate); what changes
-//! names and attributes rests on nothing, and waits for the next session.
-//! Invariant: nothing that was acknowledged in an instance is lost silently: the sessions of then go on until all of it is committed, or
-//! reported as lost, and who syncs waits for that.
-//! Not here: handles and locks (see `open`, `locks`), fids (see `fids`).
+//! Invariant: an operation is sent under the instance in which it began, or fails. A call that changes bytes begins when its handle was
+//! checked; buffered bytes, when they were acknowledged. Requests of an earlier instance are never sent to an OST under a later id:
+//! another client may hold the lease or lock by now. The same holds for requests to the MDT that depend on a lock (ftruncate).
+//! Changes of names and attributes depend on none, and wait for the next session.
+//! Invariant: no acknowledged change is lost silently. Sessions of earlier instances go on until all of it is committed or reported
+//! as lost, and every sync waits for that.
+//! Not here: handles and locks (`ops`), fids (`fids`).
 
 use std::rc::Rc;
 

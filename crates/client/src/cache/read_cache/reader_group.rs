@@ -35,7 +35,7 @@ impl ReaderGroup {
     }
 
     /// Whether the reader by `handle`, who has come to `at` if it reads onwards, is so far ahead of another that this one may soon not find what it
-    /// fetches, of which `kept` bytes are kept. Of those that are much further behind it is no reader_group.
+    /// fetches, of which `kept` bytes are kept. A reader that is much further behind is not in the group.
     pub fn leads(&self, handle: u64, at: Option<u64>, kept: u64, now: Time) -> bool {
         let mut readers = self.0.borrow_mut();
         match readers.iter_mut().find(|reader| reader.handle == handle) {
@@ -71,7 +71,7 @@ mod tests {
             !reader_group.leads(2, Some(4900), KEPT, now) && !reader_group.leads(1, Some(5100), KEPT, now),
             "they are together again"
         );
-        assert!(!reader_group.leads(1, Some(6900), KEPT, now), "too far to be reader_group");
+        assert!(!reader_group.leads(1, Some(6900), KEPT, now), "too far to be in the group");
     }
 
     #[test]
