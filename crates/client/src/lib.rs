@@ -31,7 +31,7 @@ mod testing;
 pub use cache::access_times::AccessTimes;
 pub use client::Client;
 pub use config::MountOptions;
-pub use delayed::names::PendingFile;
+pub use delayed::{flush::CloseBegun, names::PendingFile};
 pub use errors::{ClientError, ClientResult};
 pub use forebay_proto::message::{
     Attr, COMMIT_XATTR, Caller, CommitLevel, DirEntry, INLINE_XATTR, InlineBound, LayoutSpec, LockSpec, lock_kind,

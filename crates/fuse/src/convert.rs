@@ -9,7 +9,7 @@ use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use crate::limits;
 
 /// The kernel's private bit of open flags: the file is opened to be executed.
-const FMODE_EXEC: i32 = 0x20;
+pub(crate) const FMODE_EXEC: i32 = 0x20;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;

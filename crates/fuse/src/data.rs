@@ -24,12 +24,17 @@ pub(crate) const DATA_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(Fope
 impl Server {
     pub async fn open(self: &Rc<Self>, asker: Asker, ino: u64, flags: i32) -> ClientResult<(FileHandle, FopenFlags)> {
         let mode = convert::open_mode(flags);
+        let is_executed = flags & convert::FMODE_EXEC != 0;
+        // The kernel refuses a writer before this, and anybody else only after it has opened the file, which truncates it.
+        if mode.truncate && !mode.write && self.is_executed(self.fid(ino)) {
+            return Err(Errno::ETXTBSY.into());
+        }
         let open = async || self.client.open(&decided(), self.fid(ino), mode).await;
         let file = match mode.truncate {
             true => self.change(ino, ALL, Answered::AtOnce, async || Ok((open().await?, ALL))).await?,
             false => open().await?,
         };
-        let handle = self.add_file(file);
+        let handle = self.add_file(file, is_executed);
         if mode.truncate {
             let open = self.file(handle)?;
             let dropped = self.privileges_go(asker, ino, &open).await;
@@ -201,7 +206,8 @@ impl Server {
     }
 
     pub async fn release(&self, handle: FileHandle) -> ClientResult<()> {
-        // The program has closed the file and waits for nothing.
+        // The program has closed the file and waits for nothing. What it does next may need the file's space.
+        let _begun = self.client.begin_close();
         let file = self.take_file(handle)?.file_batched().await?;
         self.client.unlock_handle(&file).await?;
         self.client.close(file).await

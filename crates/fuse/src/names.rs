@@ -78,7 +78,7 @@ impl Server {
         };
         let name_for = self.name_for(parent, name, Some(attr.fid));
         let attributes_for = self.tell_new(attr.fid.low, self.client.new_file_for(attr.fid));
-        Ok((Told { attr: self.entry(&attr), attributes_for, name_for }, self.add_file(file), DATA_FLAGS))
+        Ok((Told { attr: self.entry(&attr), attributes_for, name_for }, self.add_file(file, false), DATA_FLAGS))
     }
 
     /// Makes a file without a name (O_TMPFILE), as `create` makes one with a name.
@@ -92,7 +92,7 @@ impl Server {
         let (parent, open) = (self.fid(parent), convert::open_mode(flags));
         let (attr, file) =
             asker.make(mode, async |caller| self.client.create_nameless(caller, parent, mode, open).await).await?;
-        Ok((self.entry(&attr), self.add_file(file), DATA_FLAGS))
+        Ok((self.entry(&attr), self.add_file(file, false), DATA_FLAGS))
     }
 
     pub async fn mkdir(&self, asker: Asker, parent: u64, name: &[u8], mode: u32) -> ClientResult<Entry> {

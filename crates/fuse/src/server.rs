@@ -49,6 +49,8 @@ pub(crate) struct Server {
 /// An open file of the kernel.
 pub(crate) struct Open {
     coming: PendingFile,
+    /// The kernel opened it to run it as a program.
+    is_executed: bool,
     /// How often the file got set-id bits, counted from the open on, since an unprivileged user's change of its bytes
     /// last cleared them. If not 0, the next such change clears them.
     pub got_set_ids: Cell<u32>,
@@ -182,12 +184,19 @@ impl Server {
         convert::file_attr(attr)
     }
 
-    pub fn add_file(&self, file: impl Into<PendingFile>) -> FileHandle {
+    /// Some process runs the file as a program.
+    pub fn is_executed(&self, fid: Fid) -> bool {
+        let is_it = |open: &Rc<Open>| open.is_executed && matches!(open.arrived(), Some(Ok(file)) if file.fid() == fid);
+        self.files.borrow().values().any(is_it)
+    }
+
+    /// `is_executed`: the kernel opened the file to run it as a program. It holds the handle as long as the program runs.
+    pub fn add_file(&self, file: impl Into<PendingFile>, is_executed: bool) -> FileHandle {
         let coming: PendingFile = file.into();
         let handle = coming.handle();
         let has_set_ids = convert::has_set_ids(coming.permissions());
         let got_capability = Cell::new(u32::from(coming.has_xattrs()));
-        let open = Open { coming, got_set_ids: Cell::new(u32::from(has_set_ids)), got_capability };
+        let open = Open { coming, is_executed, got_set_ids: Cell::new(u32::from(has_set_ids)), got_capability };
         self.files.borrow_mut().insert(handle, Rc::new(open));
         FileHandle(handle)
     }

@@ -58,6 +58,8 @@ errnos! {
     EINVAL = 22;
     /// Too many open files.
     ENFILE = 23;
+    /// The file is a program that is running.
+    ETXTBSY = 26;
     /// File too large.
     EFBIG = 27;
     /// No space left.

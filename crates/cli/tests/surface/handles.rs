@@ -1,16 +1,17 @@
-//! File handles: name_to_handle_at(2), open_by_handle_at(2).
+//! File handles: name_to_handle_at(2), open_by_handle_at(2); handles of programs that are running.
 
 use std::{
     fs::{self, File},
     io::Error,
     os::fd::{AsRawFd, FromRawFd},
     path::Path,
+    process::Command,
 };
 
 use crate::{
     c,
     common::{
-        forebay,
+        Scratch, forebay,
         mounts::{Mounts, run, soon},
     },
     done,
@@ -119,4 +120,33 @@ fn handles_stay_good_when_the_kernel_has_forgotten_what_they_are_of() {
     // The kernel sends a RELEASE for the last close a moment later.
     let of_deep = std::cell::RefCell::new(of_deep);
     assert!(soon(|| open(&mut of_deep.borrow_mut()).map(drop) == Err(libc::ESTALE)));
+}
+
+/// run a program of the mount; open it with O_TRUNC and each access mode; end it; open it again | ETXTBSY and the program is whole, as
+/// on the local file system; then it is truncated
+#[test]
+fn a_program_that_is_running_is_not_truncated() {
+    let Some(mounts) = Mounts::new("running") else { return };
+    let here = Scratch::new("running-here");
+    for dir in [Path::new(here.path()), &mounts.first] {
+        let program = dir.join("program");
+        fs::copy("/bin/sleep", &program).expect("copied");
+        let bytes = program.metadata().expect("there").len();
+        let opened = |access: i32| {
+            let path = c(&program);
+            // SAFETY: a string that outlives the call.
+            let opened = done(unsafe { libc::open(path.as_ptr(), access | libc::O_TRUNC) }.into())?;
+            // SAFETY: it was just opened.
+            done(unsafe { libc::close(opened as i32) }.into())
+        };
+        let mut running = Command::new(&program).arg("100").spawn().expect("it runs");
+        for access in [libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR] {
+            assert_eq!(opened(access), Err(libc::ETXTBSY), "{program:?} with access mode {access}");
+            assert_eq!(program.metadata().expect("there").len(), bytes);
+        }
+        running.kill().expect("killed");
+        running.wait().expect("ended");
+        assert_eq!(opened(libc::O_RDONLY), Ok(0), "{program:?}");
+        assert_eq!(program.metadata().expect("there").len(), 0);
+    }
 }

@@ -18,7 +18,7 @@ use forebay_rpc::{Call, Called, RpcError};
 
 use super::{
     names::Made,
-    queue::{DelayedQueue, Scope},
+    queue::{DelayedQueue, OpNumber, Scope},
 };
 use crate::{Client, ClientError, client::Inner};
 
@@ -66,7 +66,27 @@ impl Drop for Hurry<'_> {
     }
 }
 
+/// A close that has begun: [`Scope::Closes`] waits until this is dropped.
+pub struct CloseBegun {
+    client: Client,
+    number: OpNumber,
+}
+
+impl Drop for CloseBegun {
+    fn drop(&mut self) {
+        let delayed = &self.client.inner.delayed;
+        delayed.queue.borrow_mut().end_close(self.number);
+        delayed.ended.notify_waiters();
+    }
+}
+
 impl Client {
+    /// A program has closed a file and does not wait for it: whoever needs the space of removed files waits until the result is dropped.
+    pub fn begin_close(&self) -> CloseBegun {
+        let number = self.inner.delayed.queue.borrow_mut().add_close();
+        CloseBegun { client: self.clone(), number }
+    }
+
     /// Returns when all operations in `scope` that were delayed by now have ended. SETATTRs that are acknowledged while it waits for changes
     /// of entries have ended, too: a reply from before them must not count after them.
     pub(crate) async fn flush_delayed(&self, scope: Scope<'_>) {

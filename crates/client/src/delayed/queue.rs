@@ -47,6 +47,9 @@ pub(crate) enum Scope<'a> {
     SetAttrs,
     /// The SETATTR of one file.
     SetAttr(Fid),
+    /// Closes of files. No other scope has them: a close may have to wait for the very request that asks. A file without a name has its
+    /// space until then.
+    Closes,
 }
 
 impl Scope<'_> {
@@ -62,7 +65,7 @@ impl Scope<'_> {
 
     /// It may cover changes of entries.
     pub fn has_entries(self) -> bool {
-        !matches!(self, Self::SetAttrs | Self::SetAttr(_))
+        !matches!(self, Self::SetAttrs | Self::SetAttr(_) | Self::Closes)
     }
 
     fn covers_entry(self, op: &EntryOp) -> bool {
@@ -73,7 +76,7 @@ impl Scope<'_> {
                 let is_dots = matches!(name, b"." | b"..");
                 op.fid == directory || op.directory == directory && (is_dots || op.name == name)
             }
-            Self::SetAttrs | Self::SetAttr(_) => false,
+            Self::SetAttrs | Self::SetAttr(_) | Self::Closes => false,
         }
     }
 
@@ -81,7 +84,7 @@ impl Scope<'_> {
         match self {
             Self::All | Self::Inode(_) | Self::SetAttrs => true,
             Self::SetAttr(of) => of == fid,
-            Self::AllEntries | Self::Entries(_) | Self::Entry(..) => false,
+            Self::AllEntries | Self::Entries(_) | Self::Entry(..) | Self::Closes => false,
         }
     }
 }
@@ -100,6 +103,7 @@ pub(crate) struct DelayedQueue {
     entries: BTreeMap<OpNumber, EntryOp>,
     /// Files with a SETATTR.
     set_attrs: BTreeMap<Fid, OpNumber>,
+    closes: BTreeSet<OpNumber>,
 }
 
 impl DelayedQueue {
@@ -132,6 +136,18 @@ impl DelayedQueue {
         self.set_attrs.remove(&fid);
     }
 
+    /// The close of a file has begun: the program does not wait for it. The number is for [`DelayedQueue::end_close`].
+    pub fn add_close(&mut self) -> OpNumber {
+        let number = self.next();
+        self.closes.insert(number);
+        number
+    }
+
+    /// The MDT has replied to it, or it is lost.
+    pub fn end_close(&mut self, number: OpNumber) {
+        self.closes.remove(&number);
+    }
+
     /// The last operation by now.
     pub fn mark(&self) -> OpNumber {
         self.last
@@ -139,18 +155,20 @@ impl DelayedQueue {
 
     /// Some operation up to `mark` is in `scope`.
     pub fn has_until(&self, scope: Scope<'_>, mark: OpNumber) -> bool {
-        self.entries.range(..=mark).any(|(_, op)| scope.covers_entry(op))
-            || !self.set_attrs_until(scope, mark).is_empty()
+        let is_old = |number: &OpNumber| *number <= mark;
+        match scope {
+            Scope::Closes => self.closes.first().is_some_and(is_old),
+            Scope::SetAttr(fid) => self.set_attrs.get(&fid).is_some_and(is_old),
+            _ => {
+                self.entries.range(..=mark).any(|(_, op)| scope.covers_entry(op))
+                    || self.set_attrs.iter().any(|(fid, number)| is_old(number) && scope.covers_set_attr(*fid))
+            }
+        }
     }
 
     /// Some operation is in `scope`.
     pub fn has(&self, scope: Scope<'_>) -> bool {
-        let set_attrs = match scope {
-            Scope::SetAttr(fid) => self.set_attrs.contains_key(&fid),
-            Scope::All | Scope::Inode(_) | Scope::SetAttrs => !self.set_attrs.is_empty(),
-            Scope::AllEntries | Scope::Entries(_) | Scope::Entry(..) => false,
-        };
-        set_attrs || self.entries.values().any(|op| scope.covers_entry(op))
+        self.has_until(scope, self.last)
     }
 
     /// Files with a SETATTR up to `mark` that is in `scope`.
@@ -274,6 +292,20 @@ mod tests {
                 assert!(first.has_entries() && !first.covers_set_attr(fid(3)), "{scope:?}");
             }
         }
+    }
+
+    #[test]
+    fn only_the_scope_of_closes_waits_for_a_close_and_for_nothing_else() {
+        let mut queue = DelayedQueue::default();
+        let number = queue.add_close();
+        let mark = queue.mark();
+        let later = queue.add_close();
+        assert!(COVERED.iter().all(|(scope, ..)| !queue.has(*scope)));
+        assert!(queue.has_until(Scope::Closes, mark));
+        queue.end_close(number);
+        assert!(!queue.has_until(Scope::Closes, mark) && queue.has(Scope::Closes));
+        queue.end_close(later);
+        assert!(!queue.has(Scope::Closes) && !filled().0.has(Scope::Closes));
     }
 
     #[test]

@@ -46,8 +46,12 @@ impl Client {
     /// Objects of deleted files were still to be destroyed on these OSTs (none: on any), and are now: who was told that there is no
     /// room may find some.
     pub(crate) async fn made_room(&self, file: &OpenFile, osts: Vec<u32>) -> bool {
-        // Files that were deleted here may be among them. Not for ever: what is to be settled may wait for this very write.
-        let _ = self.env().timeout(limits::ROOM_WAIT, self.flush_delayed(Scope::All)).await;
+        // Files that were removed and closed here may be among them. Not for ever: what is flushed may wait for this very write.
+        let flush = async {
+            self.flush_delayed(Scope::All).await;
+            self.flush_delayed(Scope::Closes).await;
+        };
+        let _ = self.env().timeout(limits::ROOM_WAIT, flush).await;
         self.mdt(file.fid(), &FinishDestroys { osts }).await.is_ok_and(|reply| reply.objects > 0)
     }
 

@@ -2,8 +2,8 @@
 
 use super::handle::{OpenFile, Stage};
 use crate::{
-    Client, ClientResult, cache::access_times::with_access, cache::inline, file::FileState, leases::Holds, limits,
-    tasks::detached,
+    Client, ClientResult, cache::access_times::with_access, cache::inline, delayed::flush::CloseBegun, file::FileState,
+    leases::Holds, limits, tasks::detached,
 };
 use forebay_env::Boxed;
 use forebay_proto::{Errno, message::Close};
@@ -29,8 +29,7 @@ impl Client {
         Box::pin(async move {
             let reported = file.check_close();
             if file.inner.stage.replace(Stage::Closed) == Stage::Open {
-                let end =
-                    self.clone().end(file.state().clone(), file.handle(), file.mode().write, file.inner.wrote.clone());
+                let end = file.inner.end();
                 detached(self.env(), end).await?;
             }
             reported.and(file.report_to_close())
@@ -63,6 +62,7 @@ impl Client {
         handle: u64,
         writes: bool,
         wrote: Rc<Cell<bool>>,
+        _begun: CloseBegun,
     ) -> ClientResult<()> {
         let taken = if writes { self.take_inline(&file).await } else { None };
         if taken.is_none() {

@@ -190,11 +190,18 @@ impl OpenFile {
     }
 }
 
+impl OpenInner {
+    /// Ends the handle at the MDT.
+    pub(super) fn end(&self) -> impl Future<Output = ClientResult<()>> + use<> {
+        let (client, begun) = (self.client.clone(), self.client.begin_close());
+        client.end(self.state.clone(), self.handle, self.mode.write, self.wrote.clone(), begun)
+    }
+}
+
 impl Drop for OpenInner {
     fn drop(&mut self) {
         if self.stage.get() == Stage::Open {
-            let close = self.client.clone().end(self.state.clone(), self.handle, self.mode.write, self.wrote.clone());
-            drop(self.client.env().spawn(close));
+            drop(self.client.env().spawn(self.end()));
         }
     }
 }

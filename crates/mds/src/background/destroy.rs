@@ -2,8 +2,12 @@
 //!
 //! Order: the rows are committed; then the OST destroys and commits; then the rows are deleted.
 
-use std::rc::{Rc, Weak};
+use std::{
+    cell::Cell,
+    rc::{Rc, Weak},
+};
 
+use forebay_env::{Time, sync::Notify};
 use forebay_proto::{
     Decode, ErrorReply, Fid,
     message::{Destroy, FinishDestroys, FinishDestroysReply},
@@ -12,16 +16,25 @@ use forebay_target::{Answer, store_error};
 
 use crate::{Mds, keys, limits};
 
+/// Destroys on one OST.
+#[derive(Default)]
+pub(crate) struct Destroys {
+    /// Rows were logged.
+    pub logged: Rc<Notify>,
+    /// A batch was done.
+    done: Cell<Option<Time>>,
+}
+
 /// Runs until the server ends.
 pub async fn drive(mds: Weak<Mds>, ost: u32) {
     loop {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
-        let Some(wake) = this.destroys.get(&ost).cloned() else { return };
+        let Some(logged) = this.destroys.get(&ost).map(|destroys| destroys.logged.clone()) else { return };
         match this.destroy_some(ost).await {
             Ok(0) => {
                 let env = this.env.clone();
                 drop(this);
-                wake.notified().await;
+                logged.notified().await;
                 // Deletes come in bursts: wait so that a batch collects.
                 env.sleep(limits::DESTROY_DELAY).await;
             }
@@ -46,18 +59,24 @@ impl Mds {
     }
 
     /// The same for a caller that needs space on these OSTs, or (if empty) on any. Returns how many destroys it waited
-    /// for and, without `osts`, how many OSTs have space again.
+    /// for, with one more for each OST on which some were done a moment ago: the caller may have been refused before
+    /// that. Without `osts` it adds how many OSTs have space again.
     pub(crate) async fn destroyed(self: &Rc<Self>, osts: Vec<u32>) -> Result<u64, ErrorReply> {
         let anywhere = osts.is_empty();
         let osts = if anywhere { self.osts.indices() } else { osts };
         let until = self.env.now() + limits::DESTROY_WAIT;
         let mut objects = 0;
-        for ost in osts.into_iter().filter(|ost| self.destroys.contains_key(ost)) {
+        for ost in osts {
+            let Some(destroys) = self.destroys.get(&ost) else { continue };
             let prefix = keys::destroys(ost);
             let to = keys::after(prefix.as_ref());
             let rows = self.store.scan(prefix.as_ref(), &to, limits::DESTROY_BATCH).await.map_err(store_error)?;
             objects += rows.len() as u64;
-            let Some((last, _)) = rows.last() else { continue };
+            let Some((last, _)) = rows.last() else {
+                let is_recent = |done| self.env.now() < done + limits::DESTROY_WAIT;
+                objects += u64::from(destroys.done.get().is_some_and(is_recent));
+                continue;
+            };
             let to = keys::after(last);
             while self.env.now() < until
                 && !self.store.scan(prefix.as_ref(), &to, 1).await.map_err(store_error)?.is_empty()
@@ -89,6 +108,9 @@ impl Mds {
             Ok(())
         })
         .await?;
+        if let Some(destroys) = self.destroys.get(&ost) {
+            destroys.done.set(Some(self.env.now()));
+        }
         Ok(fids.len())
     }
 }

@@ -4,7 +4,7 @@
 //! Invariant: all of it is repeatable. Work that a crash interrupts starts again from the rows.
 
 mod collect;
-mod destroy;
+pub(crate) mod destroy;
 mod leases;
 mod poll;
 mod reap;

@@ -3,7 +3,7 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_client::{Allocate, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
 use forebay_env::sim::{Link, NodeId, Sim};
 use forebay_proto::{Errno, Fid};
 use forebay_sim::{Cluster, ClusterOptions};
@@ -232,5 +232,45 @@ fn a_client_may_fill_what_it_was_granted_itself() {
         }
         assert!(end > before - (768 << 10), "{end} of {before} bytes were taken");
         client.fsync(&small, false).await.expect("it syncs");
+    });
+}
+
+/// The client fills most of the OST with a file, unlinks it, and closes it in the background. Meanwhile it sets as much space aside for
+/// another file, and then writes as much to a third: each waits until the close has given the space back. The same where the space came
+/// back long before it looks again.
+#[test]
+fn the_space_of_an_unlinked_file_whose_close_is_under_way_is_there_for_the_next_file() {
+    let scene = Scene::new(5, 1, 512 << 10);
+    scene.sim.block_on(async {
+        let client = scene.mount(0).await;
+        let bytes = available(&client).await * 2 / 3;
+        for (name, next, late) in [("a", "set aside", true), ("b", "written", true), ("c", "set aside", false)] {
+            let file = open(&client, name).await;
+            client.fallocate(&file, 0, bytes, Allocate::Reserve { keep_size: false }).await.expect("set aside");
+            client.unlink(&caller(), Fid::ROOT, name.as_bytes()).await.expect("unlinked");
+            let (closing, begun) = (client.clone(), client.begin_close());
+            let env = scene.sim.env(scene.nodes[0]);
+            drop(env.clone().spawn(async move {
+                let wait = env.sleep(Duration::from_millis(200));
+                if late {
+                    wait.await;
+                    closing.close(file).await.expect("closed");
+                } else {
+                    closing.close(file).await.expect("closed");
+                    wait.await;
+                }
+                drop(begun);
+            }));
+            let file = open(&client, next).await;
+            if next == "set aside" {
+                client.fallocate(&file, 0, bytes, Allocate::Reserve { keep_size: false }).await.expect("set aside");
+            } else {
+                for at in (0..bytes).step_by(1 << 20) {
+                    client.write(&file, at, vec![1; (bytes - at).min(1 << 20) as usize]).await.expect("written");
+                }
+            }
+            client.close(file).await.expect("closed");
+            client.unlink(&caller(), Fid::ROOT, next.as_bytes()).await.expect("unlinked");
+        }
     });
 }
