@@ -24,7 +24,7 @@ use crate::{
     file::FileState,
     leases::size_watches::Watches,
     leases::{Leases, Ticket},
-    ops::handle::OpenHandleEntry,
+    file::OpenHandleEntry,
     session::fids::Fids,
     session::instance::ClientInstance,
     session::peers::Peers,

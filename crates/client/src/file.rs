@@ -3,7 +3,6 @@
 use std::{
     cell::{Cell, RefCell},
     rc::{Rc, Weak},
-    time::Duration,
 };
 
 use forebay_env::{
@@ -12,16 +11,34 @@ use forebay_env::{
 };
 use forebay_proto::{
     Errno, Fid, Layout, Transno,
-    message::{Attr, CommitLevel, GetAttr, InlineBound, ObjectRef, RaiseSize},
+    message::{Attr, Caller, CommitLevel, InlineBound, ObjectRef, OpenHandle},
 };
-use forebay_rpc::{Call, Lost};
 
 use crate::{
-    Client, ClientError, ClientResult, cache::access_times::Accessed, cache::choices::Known, cache::inline::Inline,
-    cache::read_cache::ReaderGroup, cache::size::KnownSize, client::Inner, delayed::byte_ranges::Sharing,
-    delayed::set_attr::DelayedSetAttr, delayed::write_back::BufferedWrites, errors::Trouble, leases::Ticket, limits,
+    ClientError, ClientResult,
+    cache::access_times::Accessed,
+    cache::choices::Known,
+    cache::inline::Inline,
+    cache::read_cache::{Pattern, ReaderGroup},
+    cache::size::KnownSize,
+    delayed::byte_ranges::Sharing,
+    delayed::set_attr::DelayedSetAttr,
+    delayed::write_back::BufferedWrites,
+    errors::Trouble,
+    leases::Ticket,
+    open_mode::OpenMode,
     session::instance::ClientInstance,
 };
+
+/// What an open file needs of its client.
+pub(crate) trait FileOwner {
+    /// The instance of now.
+    fn instance(&self) -> ClientInstance;
+    /// The file has no handles and no requests any more.
+    fn file_ends(&self, file: &FileState);
+    /// The last clone of a handle was dropped, and the handle was not closed.
+    fn handle_dropped(self: Rc<Self>, handle: &OpenInner);
+}
 
 /// A file with open handles.
 pub(crate) struct FileState {
@@ -48,7 +65,7 @@ pub(crate) struct FileState {
     /// Its bytes are with the MDT.
     pub inline: RefCell<Option<Inline>>,
     pub losses: FileLosses,
-    owner: Weak<Inner>,
+    owner: Weak<dyn FileOwner>,
 }
 
 /// What is known of a file's attributes.
@@ -183,7 +200,7 @@ impl Drop for Reopening {
 }
 
 impl FileState {
-    fn new(owner: &Rc<Inner>, attr: &Attr, layout: Layout) -> Self {
+    pub fn new(owner: Weak<dyn FileOwner>, max_rpc_bytes: u32, attr: &Attr, layout: Layout) -> Self {
         let attributes = FileAttributes {
             epoch: Cell::new(attr.attr_epoch),
             mtime: Cell::new((attr.attr_epoch, 0)),
@@ -196,7 +213,7 @@ impl FileState {
             attributes,
             raises: Raises { turn: Mutex::new(()), last: Cell::new((0, Transno(0))) },
             activity: Activity::default(),
-            buffered: RefCell::new(BufferedWrites::new(owner.options.max_rpc_bytes.into())),
+            buffered: RefCell::new(BufferedWrites::new(max_rpc_bytes.into())),
             arrived: Notify::new(),
             set_attr: RefCell::default(),
             sharing: Sharing::default(),
@@ -204,7 +221,7 @@ impl FileState {
             asks: LeaseAsks::default(),
             inline: RefCell::default(),
             losses: FileLosses { count: Cell::new(0), reported: Cell::new(0), last: RefCell::new(Errno::EIO.into()) },
-            owner: Rc::downgrade(owner),
+            owner,
         }
     }
 
@@ -262,7 +279,7 @@ impl FileState {
     }
 
     fn instance(&self) -> ClientInstance {
-        self.owner.upgrade().map_or_else(ClientInstance::default, |inner| inner.instance())
+        self.owner.upgrade().map_or_else(ClientInstance::default, |owner| owner.instance())
     }
 
     /// Stripe 0's target has replied to this client's raise, under the epochs of `at`.
@@ -329,7 +346,7 @@ impl FileState {
     }
 
     /// Acknowledged changes are lost: every handle reports it once.
-    fn lose(&self, loss: ClientError) {
+    pub fn lose(&self, loss: ClientError) {
         self.losses.count.set(self.losses.count.get() + 1);
         *self.losses.last.borrow_mut() = loss;
     }
@@ -343,182 +360,209 @@ impl FileState {
     }
 
     /// What decides whether a request is stale.
-    fn version(&self) -> (u64, u32) {
+    pub fn version(&self) -> (u64, u32) {
         (self.size.borrow().epoch(), self.layout.borrow().generation)
     }
 }
 
-fn loss_of(fid: Fid, errno: Errno, reason: &str) -> ClientError {
-    ClientError::new(errno, format!("acknowledged changes of {fid} were lost: {reason}"))
-}
-
 impl Drop for FileState {
     fn drop(&mut self) {
-        if let Some(inner) = self.owner.upgrade() {
-            let mut files = inner.opens.files.borrow_mut();
-            if files.get(&self.fid).is_some_and(|file| file.strong_count() == 0) {
-                files.remove(&self.fid);
-            }
-            drop(files);
-            if self.set_attr.borrow().is_some() {
-                inner.end_set(self.fid);
-            }
-            if self.losses.count.get() > self.losses.reported.get() {
-                inner.remember_loss(self.fid, self.loss());
-            }
+        if let Some(owner) = self.owner.upgrade() {
+            owner.file_ends(self);
         }
     }
 }
 
-impl Client {
-    /// The state of a file just opened, as it was `asked` for.
-    pub(crate) fn file_state(&self, asked: Ticket, attr: &Attr, layout: Layout) -> Rc<FileState> {
-        if let Some(file) = self.inner.file(attr.fid) {
-            file.adopt(asked, attr, Some(&layout));
-            return file;
-        }
-        let file = Rc::new(FileState::new(&self.inner, attr, layout));
-        file.adopt(asked, attr, None);
-        if let Some(loss) = self.inner.losses.unreported.borrow_mut().remove(&attr.fid) {
-            file.losses.count.set(1);
-            *file.losses.last.borrow_mut() = loss;
-        }
-        self.inner.opens.files.borrow_mut().insert(attr.fid, Rc::downgrade(&file));
-        file
+/// An open regular file. Cheap to clone: all clones are one handle.
+///
+/// Close it with [`Client::close`], which reports errors; if the last clone is dropped, it is closed in the background.
+#[derive(Clone)]
+pub struct OpenFile {
+    pub(crate) inner: Rc<OpenInner>,
+}
+
+pub(crate) struct OpenInner {
+    pub(super) owner: Rc<dyn FileOwner>,
+    pub(super) caller: Caller,
+    pub state: Rc<FileState>,
+    /// Permission bits when it was opened.
+    pub(super) permissions: u32,
+    /// It had extended attributes when it was opened.
+    pub(super) has_xattrs: bool,
+    pub(super) handle: u64,
+    pub(super) mode: OpenMode,
+    pub(super) stage: Cell<Stage>,
+    /// Something was written through it: its close brings size and time.
+    pub wrote: Rc<Cell<bool>>,
+    /// How many names this client had given the file when its name was known to be durable (asked for by the first write of a
+    /// `sync` handle). `None`: not known.
+    pub named: Cell<Option<u64>>,
+    /// A lock that was set through it is lost: it is good for nothing but its close.
+    pub(super) lock_lost: Cell<bool>,
+    /// Losses of the file that this handle has reported to whoever reads, writes or closes.
+    pub(super) reported: Cell<u64>,
+    /// Losses of the file that it has reported to fsync: nobody else's call uses up that report.
+    pub(super) synced: Cell<u64>,
+    /// How it is read.
+    pub pattern: RefCell<Pattern>,
+    /// Losses of the file that it has reported to close(2): a call that was cut short tells its program of none.
+    pub(super) closed: Cell<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Open,
+    Closed,
+    /// The MDT lost the handle, and the file could not be opened again.
+    Gone,
+}
+
+/// A handle in the client's table.
+pub(crate) struct OpenHandleEntry {
+    pub(super) open: OpenHandle,
+    pub(super) inner: Weak<OpenInner>,
+    /// Its Close is on its way.
+    pub(super) closing: bool,
+}
+
+impl OpenFile {
+    /// The file.
+    pub fn fid(&self) -> Fid {
+        self.inner.state.fid
     }
 
-    /// As [`Client::try_fresh`], for attempts that need no new OSTs.
-    pub(crate) async fn fresh<T>(
-        &self,
-        file: &FileState,
-        attempt: impl AsyncFn() -> Result<T, Trouble>,
-    ) -> ClientResult<T> {
-        Ok(self.try_fresh(file, attempt).await?)
+    /// The handle's number, unique in this client.
+    pub fn handle(&self) -> u64 {
+        self.inner.handle
     }
 
-    /// Repeats `attempt` until its truncate epoch and layout generation were current.
-    pub(crate) async fn try_fresh<T>(
-        &self,
-        file: &FileState,
-        attempt: impl AsyncFn() -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
-        let mut pause = Duration::from_millis(1);
-        for _ in 0..limits::STALE_ATTEMPTS {
-            file.reopened().await;
-            self.outline(file).await?;
-            let before = file.version();
-            match attempt().await {
-                Err(Trouble::Stale(_)) => {}
-                other => return other,
+    /// How it was opened.
+    pub fn mode(&self) -> OpenMode {
+        self.inner.mode
+    }
+
+    /// Permission bits of the file when it was opened.
+    pub fn permissions(&self) -> u32 {
+        self.inner.permissions
+    }
+
+    /// Whether the file had extended attributes when it was opened.
+    pub fn has_xattrs(&self) -> bool {
+        self.inner.has_xattrs
+    }
+
+    /// The file's layout.
+    pub fn layout(&self) -> Rc<Layout> {
+        self.inner.state.layout()
+    }
+
+    /// How many of this client's handles write to the file.
+    pub fn writers(&self) -> usize {
+        self.inner.state.activity.writers.get()
+    }
+
+    /// Somebody acts by the size that it knows of the file, without asking.
+    pub fn size_is_used(&self) {
+        let used = &self.state().reading.size_used;
+        used.set(used.get() + 1);
+    }
+
+    /// Whether a write at `offset` may leave a gap behind the file's end, as far as this client knows where that is.
+    pub fn leaves_a_gap(&self, offset: u64) -> bool {
+        let state = self.state();
+        offset > state.size.borrow().seen().max(state.buffered.borrow().end())
+    }
+
+    pub(crate) fn state(&self) -> &Rc<FileState> {
+        &self.inner.state
+    }
+
+    /// Fails if the handle is no longer good, or (once per loss) if acknowledged changes of the file were lost.
+    pub(crate) fn check(&self) -> ClientResult<()> {
+        self.check_handle().and_then(|()| self.report())
+    }
+
+    /// [`OpenFile::check`] for close(2), whatever other calls have told: of a write in several requests the kernel tells what was
+    /// written before the one that failed, and a copy what it copied.
+    pub(crate) fn check_close(&self) -> ClientResult<()> {
+        self.check_handle().and_then(|()| self.report_to_close())
+    }
+
+    fn check_handle(&self) -> ClientResult<()> {
+        match self.inner.stage.get() {
+            Stage::Open if self.has_lost_lock() => {
+                let words = format!("a lock of {} was lost with the MDT's session; open it again", self.fid());
+                Err(ClientError::new(Errno::EIO, words))
             }
-            self.refresh(file).await?;
-            if file.version() == before {
-                // The OST is ahead of what the MDT tells: its reply is on the way.
-                self.env().sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_millis(100));
-            }
+            Stage::Open => Ok(()),
+            Stage::Closed => Err(Errno::EBADF.into()),
+            Stage::Gone => self.check_not_gone(),
         }
-        let words = format!("{} is truncated again and again; try later", file.fid);
-        Err(ClientError::new(Errno::EIO, words).into())
     }
 
-    /// Fetches epochs and layout.
-    pub(crate) async fn refresh(&self, file: &FileState) -> ClientResult<()> {
-        let asked = self.inner.mdt.leases.ticket();
-        let entry = self.mdt(file.fid, &GetAttr { fid: file.fid }).await?;
-        file.adopt(asked, &entry.attr, entry.layout.as_ref());
-        Ok(())
-    }
-
-    /// Returns when stripe 0's target has replied to a raise of the size to at least `end`.
-    ///
-    /// Raises of one file go one after another; one raise serves all writes that ended while the last was under way.
-    pub(crate) async fn raise(
-        &self,
-        file: &FileState,
-        at: &Snapshot,
-        end: u64,
-        level: CommitLevel,
-    ) -> Result<(), Trouble> {
-        let epoch = at.object.truncate_epoch;
-        if level != CommitLevel::Commit && file.size.borrow().covers(epoch, end) {
+    /// Fails if the MDT has lost the handle for good.
+    pub(crate) fn check_not_gone(&self) -> ClientResult<()> {
+        if self.inner.stage.get() != Stage::Gone {
             return Ok(());
         }
-        file.size.borrow_mut().want(epoch, end);
-        let _turn = file.raises.turn.lock().await;
-        let peer = self.ost_of(at, at.layout.home()).await?;
-        if file.size.borrow().covers(epoch, end) {
-            if level == CommitLevel::Commit {
-                let (_, transno) = file.raises.last.get();
-                peer.session.committed(transno).await?;
-            }
-            return Ok(());
+        let words = format!("{} could not be opened again after the MDT ended the session", self.fid());
+        Err(ClientError::new(Errno::ESTALE, words))
+    }
+
+    pub(crate) fn lose_lock(&self) {
+        self.inner.lock_lost.set(true);
+    }
+
+    pub(crate) fn has_lost_lock(&self) -> bool {
+        self.inner.lock_lost.get()
+    }
+
+    /// Fails if acknowledged changes were lost and this handle has not said so.
+    pub(crate) fn report(&self) -> ClientResult<()> {
+        let losses = self.inner.state.losses();
+        if self.inner.reported.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
+    }
+
+    pub(super) fn report_to_close(&self) -> ClientResult<()> {
+        let losses = self.inner.state.losses();
+        self.inner.reported.set(losses);
+        if self.inner.closed.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
+    }
+
+    /// [`OpenFile::report`] for fsync, which close(2) by another process that has the descriptor too must not silence.
+    pub(crate) fn report_to_sync(&self) -> ClientResult<()> {
+        let state = &self.inner.state;
+        let losses = state.losses();
+        self.inner.reported.set(losses);
+        self.inner.closed.set(losses);
+        state.losses.reported.set(losses);
+        if self.inner.synced.replace(losses) == losses { Ok(()) } else { Err(state.loss()) }
+    }
+
+    /// [`OpenFile::check`], and the instance in which whatever is written now is begun.
+    pub(crate) fn check_write(&self) -> ClientResult<ClientInstance> {
+        if !self.inner.mode.write {
+            return Err(Errno::EBADF.into());
         }
-        if file.size.borrow().epoch() != epoch {
-            return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
-        }
-        let file_bytes = file.size.borrow().next_raise(end);
-        let (object, before) = (at.object.clone(), Vec::new());
-        let request = RaiseSize { object, file_bytes, attr_epoch: at.attr_epoch, before };
-        let call = Call { fid: Some(file.fid), ..Call::level(level) };
-        let called = peer.call(&request, call).await?;
-        file.raised(at, file_bytes, called.transno);
-        file.size.borrow_mut().see(epoch, called.reply.file_bytes);
-        file.told_time(called.reply.attr_epoch, called.reply.mtime_ns);
-        Ok(())
+        self.check().map(|()| self.inner.owner.instance())
+    }
+
+    /// What the requests of one attempt carry, of something that was begun in `instance`. Errors: EIO if that is over, ESTALE if the handle
+    /// could not be opened again.
+    pub(crate) fn snapshot_in(&self, instance: ClientInstance) -> Result<Snapshot, Trouble> {
+        self.check_not_gone()?;
+        Ok(self.state().snapshot().of_instance(instance))
+    }
+
+    pub(crate) fn check_read(&self) -> ClientResult<()> {
+        if self.inner.mode.read { self.check() } else { Err(Errno::EBADF.into()) }
     }
 }
 
-impl Inner {
-    /// An acknowledged change of `fid` is lost: its handles report that, or the next one that is opened, or a directory's next fsync.
-    pub fn note_loss(&self, fid: Fid, errno: Errno, reason: &str) -> ClientError {
-        let loss = loss_of(fid, errno, reason);
-        match self.file(fid) {
-            Some(file) => file.lose(loss.clone()),
-            None => self.remember_loss(fid, loss.clone()),
-        }
-        loss
-    }
-
-    /// Nobody has the file open: who opens it next hears of the loss at fsync.
-    fn remember_loss(&self, fid: Fid, loss: ClientError) {
-        let mut untold = self.losses.unreported.borrow_mut();
-        if untold.len() < limits::UNTOLD_LOSSES || untold.contains_key(&fid) {
-            untold.insert(fid, loss);
-        }
-    }
-
-    /// A target has ended the session, and what it had not committed is lost; or it could not do a replay.
-    pub fn lost(self: &Rc<Self>, target: forebay_proto::TargetId, lost: &Lost) {
-        let what = if lost.ended { "ended the session" } else { "lost a change" };
-        self.env.log(&format!("client: {target} {what} ({}); {} requests lost", lost.reason, lost.requests));
-        self.losses.requests.set(self.losses.requests.get() + lost.requests);
-        for fid in &lost.fids {
-            self.note_loss(*fid, Errno::EIO, &lost.reason);
-        }
-        match target.kind {
-            forebay_proto::TargetKind::Mdt => {
-                self.lose_leases();
-                // Handles and locks are brought back where the session goes on.
-                if lost.ended {
-                    self.begin_instance();
-                    self.lose_all_set(&lost.reason);
-                    self.mdt.leases.lose_data();
-                    self.mdt.fids.forget();
-                    self.lose_locks();
-                    self.reopen_all();
-                    self.mdt.instance_begun.set(self.mdt.leases.ticket());
-                }
-            }
-            forebay_proto::TargetKind::Ost => {
-                let first = |file: &Rc<FileState>| file.layout().home() == target.index;
-                if lost.ended {
-                    self.write_back.room.forget(target.index);
-                }
-                self.open_files().iter().filter(|file| first(file)).for_each(|file| {
-                    file.size.borrow_mut().forget_raises();
-                });
-            }
+impl Drop for OpenInner {
+    fn drop(&mut self) {
+        if self.stage.get() == Stage::Open {
+            self.owner.clone().handle_dropped(self);
         }
     }
 }

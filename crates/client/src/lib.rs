@@ -10,6 +10,7 @@
 //! Not here: redundant layouts, several MDTs (names all live on MDT0000).
 
 mod api;
+mod attributes;
 mod cache;
 mod client;
 mod config;
@@ -20,6 +21,7 @@ mod io;
 mod leases;
 pub mod limits;
 pub mod mode;
+mod open_mode;
 mod ops;
 mod payload;
 mod session;
@@ -28,6 +30,7 @@ mod tasks;
 #[cfg(test)]
 mod testing;
 
+pub use attributes::{SetAttributes, SetTime};
 pub use cache::access_times::AccessTimes;
 pub use client::Client;
 pub use config::MountOptions;
@@ -38,15 +41,16 @@ pub use forebay_proto::message::{
     lock_mode, open_flags,
 };
 pub use forebay_proto::parse_size;
+pub use file::OpenFile;
 pub use io::allocate::Allocate;
 pub use leases::Dropped;
 pub use limits::KERNEL_DELAY;
 pub use ops::layouts::{LAYOUT_XATTR, parse_layout};
 pub use ops::locks::LockOutcome;
 pub use ops::readdir::DirPage;
-pub use ops::setattr::{SetAttributes, SetTime};
+
 pub use ops::statfs::StatFs;
-pub use ops::{handle::OpenFile, open::OpenMode};
+pub use open_mode::OpenMode;
 pub use payload::Payload;
 pub use session::waits::Awaited;
 pub use stats::ClientStats;

@@ -17,20 +17,19 @@ use forebay_env::Time;
 use forebay_proto::{
     Errno, Fid,
     limits::INLINE_BYTES,
-    message::{Attr, Caller, CommitLevel, SetAttr, attr_flags},
+    message::{Attr, Caller, CommitLevel, SetAttr},
 };
 use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
-    Client, ClientError, SetAttributes, SetTime,
+    Client, ClientError, SetAttributes,
     client::Inner,
     delayed::queue::Scope,
     file::FileState,
     leases::{Holds, Ticket},
-    limits, mode,
+    limits,
 };
 
-const SET_IDS: u32 = 0o6000;
 /// Who else may set what is not known here.
 const SUPERUSER: Caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
 
@@ -59,50 +58,6 @@ impl DelayedSetAttr {
     pub fn into_request(self, fid: Fid) -> (Reservation, SetAttr) {
         let request = self.changes.request(&SUPERUSER, fid, 0);
         (self.slot, SetAttr { at_ns: self.at_ns, ..request })
-    }
-}
-
-impl SetAttributes {
-    /// Takes over what is set after these.
-    fn then(&mut self, later: &SetAttributes) {
-        let SetAttributes { mode, uid, gid, size: _, atime, mtime } = later;
-        self.mode = mode.or(self.mode);
-        self.uid = uid.or(self.uid);
-        self.gid = gid.or(self.gid);
-        self.atime = atime.or(self.atime);
-        self.mtime = mtime.or(self.mtime);
-    }
-
-    /// With this clock's now.
-    fn at(&self, now_ns: i64) -> SetAttributes {
-        let given = |time: Option<SetTime>| match time {
-            Some(SetTime::Now) => Some(SetTime::At(now_ns)),
-            given => given,
-        };
-        SetAttributes { atime: given(self.atime), mtime: given(self.mtime), ..self.clone() }
-    }
-
-    /// What a file with `attr` is like then. `None`: that depends on more than these.
-    fn applied(&self, mut attr: Attr, now_ns: i64) -> Option<Attr> {
-        let depends = |bits: u32| bits & SET_IDS != 0;
-        let has_acl = attr.flags & attr_flags::XATTRS != 0 && self.mode.is_some();
-        if self.size.is_some() || has_acl || depends(attr.mode) || self.mode.is_some_and(depends) {
-            return None;
-        }
-        if let Some(mode) = self.mode {
-            attr.mode = attr.mode & !mode::PERMISSIONS | mode & mode::PERMISSIONS;
-        }
-        attr.uid = self.uid.unwrap_or(attr.uid);
-        attr.gid = self.gid.unwrap_or(attr.gid);
-        let time = |time: Option<SetTime>, before: i64| match time {
-            None => before,
-            Some(SetTime::Now) => now_ns,
-            Some(SetTime::At(ns)) => ns,
-        };
-        attr.atime_ns = time(self.atime, attr.atime_ns);
-        attr.mtime_ns = time(self.mtime, attr.mtime_ns);
-        attr.ctime_ns = now_ns.max(attr.ctime_ns.saturating_add(1));
-        Some(attr)
     }
 }
 

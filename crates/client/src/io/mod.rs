@@ -5,6 +5,7 @@ pub(crate) mod append;
 pub(crate) mod assemble;
 pub(crate) mod copy;
 pub(crate) mod extend;
+pub(crate) mod fresh;
 pub(crate) mod fsync;
 pub(crate) mod plan;
 pub(crate) mod read;

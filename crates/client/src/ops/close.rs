@@ -1,9 +1,16 @@
 //! The end of a handle: its writes, size, times and delayed attributes go with the close.
 
-use super::handle::{OpenFile, Stage};
 use crate::{
-    Client, ClientResult, cache::access_times::with_access, cache::inline, delayed::flush::CloseBegun, file::FileState,
-    leases::Holds, limits, tasks::detached,
+    Client, ClientResult,
+    cache::access_times::with_access,
+    cache::inline,
+    client::Inner,
+    delayed::flush::CloseBegun,
+    file::{FileOwner, FileState, OpenFile, OpenInner, Stage},
+    leases::Holds,
+    limits,
+    session::instance::ClientInstance,
+    tasks::detached,
 };
 use forebay_env::Boxed;
 use forebay_proto::{Errno, message::Close};
@@ -29,7 +36,7 @@ impl Client {
         Box::pin(async move {
             let reported = file.check_close();
             if file.inner.stage.replace(Stage::Closed) == Stage::Open {
-                let end = file.inner.end();
+                let end = self.end_of(&file.inner);
                 detached(self.env(), end).await?;
             }
             reported.and(file.report_to_close())
@@ -53,6 +60,12 @@ impl Client {
             leases.end_data(file.fid);
         }
         file.activity.writers.get() == 0
+    }
+
+    /// The end of a handle at the MDT.
+    fn end_of(&self, handle: &OpenInner) -> impl Future<Output = ClientResult<()>> + use<> {
+        let (client, begun) = (self.clone(), self.begin_close());
+        client.end(handle.state.clone(), handle.handle, handle.mode.write, handle.wrote.clone(), begun)
     }
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
@@ -167,5 +180,30 @@ impl Client {
             self.inner.listen();
         }
         Ok(())
+    }
+}
+
+impl FileOwner for Inner {
+    fn instance(&self) -> ClientInstance {
+        self.peers.instance()
+    }
+
+    fn file_ends(&self, file: &FileState) {
+        let mut files = self.opens.files.borrow_mut();
+        if files.get(&file.fid).is_some_and(|file| file.strong_count() == 0) {
+            files.remove(&file.fid);
+        }
+        drop(files);
+        if file.set_attr.borrow().is_some() {
+            self.end_set(file.fid);
+        }
+        if file.losses() > file.losses.reported.get() {
+            self.remember_loss(file.fid, file.loss());
+        }
+    }
+
+    fn handle_dropped(self: Rc<Self>, handle: &OpenInner) {
+        let client = Client { inner: self };
+        drop(client.env().spawn(client.end_of(handle)));
     }
 }

@@ -4,7 +4,6 @@ pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod entry;
 pub(crate) mod getattr;
-pub(crate) mod handle;
 pub(crate) mod layouts;
 pub(crate) mod levels;
 pub(crate) mod link;

@@ -1,7 +1,12 @@
 //! Opens: of a name that was found, of an inode, and what a reply to an open brings.
 
-use super::handle::{OpenFile, OpenHandleEntry, OpenInner, Stage};
-use crate::{Caller, Client, ClientError, ClientResult, delayed::queue::Scope, leases::Ticket, tasks::detached};
+use crate::{
+    Caller, Client, ClientError, ClientResult, OpenMode,
+    delayed::queue::Scope,
+    file::{OpenFile, OpenHandleEntry, OpenInner, Stage},
+    leases::Ticket,
+    tasks::detached,
+};
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
@@ -13,43 +18,6 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
 };
-
-/// How a file is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenMode {
-    /// For reading.
-    pub read: bool,
-    /// For writing.
-    pub write: bool,
-    /// Fail if the name exists (create).
-    pub exclusive: bool,
-    /// Cut to zero bytes.
-    pub truncate: bool,
-    /// Writes are durable when they return (O_SYNC, O_DSYNC).
-    pub sync: bool,
-}
-
-impl OpenMode {
-    /// For reading only.
-    pub const READ: Self = Self { read: true, write: false, exclusive: false, truncate: false, sync: false };
-    /// For writing only.
-    pub const WRITE: Self = Self { read: false, write: true, ..Self::READ };
-    /// For reading and writing.
-    pub const READ_WRITE: Self = Self { write: true, ..Self::READ };
-
-    pub(crate) fn flags(self) -> u32 {
-        let bit = |on: bool, flag: u32| if on { flag } else { 0 };
-        bit(self.read, open_flags::READ)
-            | bit(self.write, open_flags::WRITE)
-            | bit(self.exclusive, open_flags::EXCLUSIVE)
-            | bit(self.truncate, open_flags::TRUNCATE)
-    }
-
-    /// What is left of the flags once the file is open.
-    pub(super) fn access(self) -> u32 {
-        self.flags() & (open_flags::READ | open_flags::WRITE)
-    }
-}
 
 impl Client {
     /// Opens the regular file that a name leads to, `found` a moment ago, neither to read nor to write: so long it is there. Errors:
@@ -159,7 +127,7 @@ impl Client {
             self.inner.listen();
         }
         let inner = Rc::new(OpenInner {
-            client: self.clone(),
+            owner: self.inner.clone(),
             caller,
             permissions: reply.attr.mode & crate::mode::PERMISSIONS,
             has_xattrs: reply.attr.flags & attr_flags::XATTRS != 0,

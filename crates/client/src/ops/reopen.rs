@@ -1,7 +1,12 @@
 //! Handles after a restart of the MDT (reclaim), or after the end of its session (opened again).
 
-use super::handle::{OpenFile, OpenHandleEntry, OpenInner, Stage};
-use crate::{client::Inner, delayed::queue::Scope, leases::Holds};
+use crate::{
+    Client,
+    client::Inner,
+    delayed::queue::Scope,
+    file::{OpenFile, OpenHandleEntry, OpenInner, Stage},
+    leases::Holds,
+};
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Fid,
@@ -39,10 +44,10 @@ impl Inner {
         self.open_handles().into_iter().for_each(|file| self.reopen(file));
     }
 
-    pub(super) fn reopen(&self, file: OpenFile) {
-        let reopening = file.state().reopens();
+    pub(super) fn reopen(self: &Rc<Self>, file: OpenFile) {
+        let (client, reopening) = (Client { inner: self.clone() }, file.state().reopens());
         drop(self.env.spawn(async move {
-            file.inner.reopen().await;
+            client.reopen_handle(&file.inner).await;
             drop(reopening);
         }));
     }
@@ -65,60 +70,57 @@ fn close_only(fid: Fid, handle: u64) -> Close {
     }
 }
 
-impl OpenFile {
+impl Client {
     /// Has the MDT open a handle again that it knows: the reply may bring a lease on the data.
-    pub(crate) async fn open_again(&self) {
-        if self.inner.stage.get() == Stage::Open {
+    pub(crate) async fn open_again(&self, file: &OpenFile) {
+        if file.inner.stage.get() == Stage::Open {
             // It was allowed once; that it is not any more is no matter.
-            let _ = self.inner.ask_to_open().await;
+            let _ = self.ask_to_open(&file.inner).await;
         }
     }
-}
 
-impl OpenInner {
-    async fn ask_to_open(&self) -> Result<(), RpcError> {
-        let (fid, handle) = (self.state.fid, self.handle);
-        let request = Open { caller: self.caller.clone(), fid, flags: self.mode.access(), handle };
-        let leases = &self.client.inner.mdt.leases;
-        if self.mode.write {
+    async fn ask_to_open(&self, open: &OpenInner) -> Result<(), RpcError> {
+        let (fid, handle) = (open.state.fid, open.handle);
+        let request = Open { caller: open.caller.clone(), fid, flags: open.mode.access(), handle };
+        let leases = &self.inner.mdt.leases;
+        if open.mode.write {
             leases.touch(fid);
         }
         let asked = leases.ticket();
-        let reply = self.client.mdt(fid, &request).await;
-        if self.mode.write {
+        let reply = self.mdt(fid, &request).await;
+        if open.mode.write {
             leases.touch(fid);
         }
         let reply = reply?;
-        self.state.adopt(asked, &reply.attr, reply.layout.as_ref());
-        self.client.learn_data(asked, &reply);
-        self.state.is_like(asked, &reply.attr);
+        open.state.adopt(asked, &reply.attr, reply.layout.as_ref());
+        self.learn_data(asked, &reply);
+        open.state.is_like(asked, &reply.attr);
         Ok(())
     }
 
-    async fn reopen(&self) {
-        let (fid, handle) = (self.state.fid, self.handle);
-        match self.ask_to_open().await {
+    async fn reopen_handle(&self, open: &OpenInner) {
+        let (fid, handle) = (open.state.fid, open.handle);
+        match self.ask_to_open(open).await {
             Ok(())
-                if self.stage.get() == Stage::Closed
-                    && !self.client.inner.opens.handles.borrow().contains_key(&handle) =>
+                if open.stage.get() == Stage::Closed && !self.inner.opens.handles.borrow().contains_key(&handle) =>
             {
                 // It was closed meanwhile, which the MDT may have heard first.
-                let leases = &self.client.inner.mdt.leases;
+                let leases = &self.inner.mdt.leases;
                 let asked = leases.ticket();
-                if let Ok(Closed { attr: Some(attr) }) = self.client.mdt(fid, &close_only(fid, handle)).await {
+                if let Ok(Closed { attr: Some(attr) }) = self.mdt(fid, &close_only(fid, handle)).await {
                     leases.learn_attributes(asked, &attr);
-                    self.client.inner.listen();
+                    self.inner.listen();
                 }
             }
             Ok(()) => {}
             Err(error) => {
-                self.client.env().log(&format!("client: {fid} could not be opened again: {error}"));
-                if self.stage.get() == Stage::Open {
-                    self.stage.set(Stage::Gone);
-                    self.client.writer_goes(&self.state, self.mode.write);
-                    self.client.handle_goes(&self.state);
+                self.env().log(&format!("client: {fid} could not be opened again: {error}"));
+                if open.stage.get() == Stage::Open {
+                    open.stage.set(Stage::Gone);
+                    self.writer_goes(&open.state, open.mode.write);
+                    self.handle_goes(&open.state);
                 }
-                self.client.inner.opens.handles.borrow_mut().remove(&handle);
+                self.inner.opens.handles.borrow_mut().remove(&handle);
             }
         }
     }

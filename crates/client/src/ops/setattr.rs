@@ -1,64 +1,12 @@
 //! SETATTR: owner, mode, times, size; delayed where the file is the client's alone ([`crate::delayed::set_attr`]).
 
-use crate::{Attr, Caller, Client, ClientResult, OpenFile, delayed::queue::Scope, tasks::detached};
+use crate::{Attr, Caller, Client, ClientResult, OpenFile, SetAttributes, delayed::queue::Scope, tasks::detached};
 use forebay_env::Boxed;
 use forebay_proto::{
     Fid, Transno,
-    message::{EntryReply, Operation, SetAttr, set_attr},
+    message::{EntryReply, Operation, SetAttr},
 };
 use forebay_rpc::{Call, RpcError};
-
-/// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The server's now.
-    Now,
-    /// Nanoseconds since 1970.
-    At(i64),
-}
-
-/// Attributes to change; `None` = as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Size: truncates or extends.
-    pub size: Option<u64>,
-    /// Access time.
-    pub atime: Option<SetTime>,
-    /// Modification time.
-    pub mtime: Option<SetTime>,
-}
-
-impl SetAttributes {
-    pub(crate) fn request(&self, caller: &Caller, fid: Fid, handle: u64) -> SetAttr {
-        let mut mask = 0;
-        let mut take = |value: Option<u64>, bit: u32| {
-            mask |= if value.is_some() { bit } else { 0 };
-            value.unwrap_or(0)
-        };
-        let mode = take(self.mode.map(u64::from), set_attr::MODE) as u32;
-        let uid = take(self.uid.map(u64::from), set_attr::UID) as u32;
-        let gid = take(self.gid.map(u64::from), set_attr::GID) as u32;
-        let size = take(self.size, set_attr::SIZE);
-        let mut time = |time: Option<SetTime>, given: u32, now: u32| {
-            let (bit, ns) = match time {
-                None => (0, 0),
-                Some(SetTime::Now) => (now, 0),
-                Some(SetTime::At(ns)) => (given, ns),
-            };
-            mask |= bit;
-            ns
-        };
-        let atime_ns = time(self.atime, set_attr::ATIME, set_attr::ATIME_NOW);
-        let mtime_ns = time(self.mtime, set_attr::MTIME, set_attr::MTIME_NOW);
-        SetAttr { caller: caller.clone(), fid, mask, mode, uid, gid, size, atime_ns, mtime_ns, handle, at_ns: 0 }
-    }
-}
 
 impl Client {
     /// A change of an inode of which something may be kept.

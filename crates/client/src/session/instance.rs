@@ -9,16 +9,11 @@
 //! Changes of names and attributes depend on none, and wait for the next session.
 //! Invariant: no acknowledged change is lost silently. Sessions of earlier instances go on until all of it is committed or reported
 //! as lost, and every sync waits for that.
-//! Not here: handles and locks (`ops`), fids (`fids`).
+//! Not here: what happens then (`eviction`), handles and locks (`ops`), fids (`fids`).
 
-use std::rc::Rc;
-
-use forebay_env::{Bug, planted};
 use forebay_proto::Errno;
 
-use crate::{
-    Client, ClientError, client::Inner, errors::Trouble, file::Snapshot, ops::handle::OpenFile, session::peers::Peer,
-};
+use crate::ClientError;
 
 /// How often the MDT had ended the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,45 +23,6 @@ impl ClientInstance {
     /// The one after it.
     pub fn next(self) -> Self {
         Self(self.0 + 1)
-    }
-}
-
-impl Inner {
-    /// The one of now.
-    pub fn instance(&self) -> ClientInstance {
-        self.peers.instance()
-    }
-
-    /// The MDT has ended the session: what comes is another client's.
-    pub fn begin_instance(self: &Rc<Self>) {
-        self.peers.begin_instance();
-        self.write_back.room.forget_all();
-        self.env.log(&format!("client: it goes on as client {}", self.peers.client()));
-        // As the sessions of before bring them back, or do not.
-        self.open_files().iter().for_each(|file| file.size.borrow_mut().forget_raises());
-        // Taken out before anything of now is put beside it: it does not arrive any more, and its handles tell that.
-        Client { inner: self.clone() }.start_sending_everything();
-    }
-}
-
-impl OpenFile {
-    /// What the requests of one attempt carry, of something that was begun in `instance`. Errors: EIO if that is over, ESTALE if the handle
-    /// could not be opened again.
-    pub(crate) fn snapshot_in(&self, instance: ClientInstance) -> Result<Snapshot, Trouble> {
-        self.check_not_gone()?;
-        Ok(self.state().snapshot().of_instance(instance))
-    }
-}
-
-impl Client {
-    /// The session in which an attempt goes on. Errors: EIO if the MDT has ended its session since the call was begun.
-    pub(crate) async fn ost_of(&self, at: &Snapshot, ost: u32) -> Result<Rc<Peer>, Trouble> {
-        // It may wait for a new map; afterwards nothing does until the request is on its way.
-        let peer = self.inner.peers.ost(ost).await?;
-        if at.instance != self.inner.instance() && !planted(Bug::InstanceSurvived) {
-            return Err(instance_is_over().into());
-        }
-        Ok(peer)
     }
 }
 

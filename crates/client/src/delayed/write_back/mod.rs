@@ -291,9 +291,9 @@ impl Client {
         // The first time it was refused, or recalled, a moment ago.
         if next > Time(0) {
             // Its close waits for the answer: the MDT shall not open it again after that.
-            let (file, busy) = (file.clone(), state.busy());
+            let (client, file, busy) = (self.clone(), file.clone(), state.busy());
             drop(self.env().spawn(async move {
-                file.open_again().await;
+                client.open_again(&file).await;
                 drop(busy);
             }));
         }

@@ -1,0 +1,106 @@
+//! What happens when a target ends a session: acknowledged changes that are lost are reported, and where it was the MDT's session,
+//! the client goes on as another instance ([`super::instance`]).
+
+use std::rc::Rc;
+
+use forebay_env::{Bug, planted};
+use forebay_proto::{Errno, Fid};
+use forebay_rpc::Lost;
+
+use crate::{
+    Client, ClientError,
+    client::Inner,
+    errors::Trouble,
+    file::{FileState, Snapshot},
+    limits,
+    session::{
+        instance::{ClientInstance, instance_is_over},
+        peers::Peer,
+    },
+};
+
+fn loss_of(fid: Fid, errno: Errno, reason: &str) -> ClientError {
+    ClientError::new(errno, format!("acknowledged changes of {fid} were lost: {reason}"))
+}
+
+impl Inner {
+    /// An acknowledged change of `fid` is lost: its handles report that, or the next one that is opened, or a directory's next fsync.
+    pub fn note_loss(&self, fid: Fid, errno: Errno, reason: &str) -> ClientError {
+        let loss = loss_of(fid, errno, reason);
+        match self.file(fid) {
+            Some(file) => file.lose(loss.clone()),
+            None => self.remember_loss(fid, loss.clone()),
+        }
+        loss
+    }
+
+    /// Nobody has the file open: who opens it next hears of the loss at fsync.
+    pub fn remember_loss(&self, fid: Fid, loss: ClientError) {
+        let mut untold = self.losses.unreported.borrow_mut();
+        if untold.len() < limits::UNTOLD_LOSSES || untold.contains_key(&fid) {
+            untold.insert(fid, loss);
+        }
+    }
+
+    /// A target has ended the session, and what it had not committed is lost; or it could not do a replay.
+    pub fn lost(self: &Rc<Self>, target: forebay_proto::TargetId, lost: &Lost) {
+        let what = if lost.ended { "ended the session" } else { "lost a change" };
+        self.env.log(&format!("client: {target} {what} ({}); {} requests lost", lost.reason, lost.requests));
+        self.losses.requests.set(self.losses.requests.get() + lost.requests);
+        for fid in &lost.fids {
+            self.note_loss(*fid, Errno::EIO, &lost.reason);
+        }
+        match target.kind {
+            forebay_proto::TargetKind::Mdt => {
+                self.lose_leases();
+                // Handles and locks are brought back where the session goes on.
+                if lost.ended {
+                    self.begin_instance();
+                    self.lose_all_set(&lost.reason);
+                    self.mdt.leases.lose_data();
+                    self.mdt.fids.forget();
+                    self.lose_locks();
+                    self.reopen_all();
+                    self.mdt.instance_begun.set(self.mdt.leases.ticket());
+                }
+            }
+            forebay_proto::TargetKind::Ost => {
+                let first = |file: &Rc<FileState>| file.layout().home() == target.index;
+                if lost.ended {
+                    self.write_back.room.forget(target.index);
+                }
+                self.open_files().iter().filter(|file| first(file)).for_each(|file| {
+                    file.size.borrow_mut().forget_raises();
+                });
+            }
+        }
+    }
+
+    /// The one of now.
+    pub fn instance(&self) -> ClientInstance {
+        self.peers.instance()
+    }
+
+    /// The MDT has ended the session: what comes is another client's.
+    pub fn begin_instance(self: &Rc<Self>) {
+        self.peers.begin_instance();
+        self.write_back.room.forget_all();
+        self.env.log(&format!("client: it goes on as client {}", self.peers.client()));
+        // As the sessions of before bring them back, or do not.
+        self.open_files().iter().for_each(|file| file.size.borrow_mut().forget_raises());
+        // Taken out before anything of now is put beside it: it does not arrive any more, and its handles tell that.
+        Client { inner: self.clone() }.start_sending_everything();
+    }
+}
+
+impl Client {
+    /// The session in which an attempt goes on. Errors: EIO if the MDT has ended its session since the call was begun.
+    pub(crate) async fn ost_of(&self, at: &Snapshot, ost: u32) -> Result<Rc<Peer>, Trouble> {
+        // It may wait for a new map; afterwards nothing does until the request is on its way.
+        let peer = self.inner.peers.ost(ost).await?;
+        if at.instance != self.inner.instance() && !planted(Bug::InstanceSurvived) {
+            return Err(instance_is_over().into());
+        }
+        Ok(peer)
+    }
+}
