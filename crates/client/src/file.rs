@@ -18,12 +18,12 @@ use crate::{
     ClientError, ClientResult,
     cache::access_times::Accessed,
     cache::choices::Known,
-    cache::inline::Inline,
+    cache::inline_data::InlineData,
     cache::read_cache::{Pattern, ReaderGroup},
     cache::size::KnownSize,
+    delayed::buffered::BufferedWrites,
     delayed::byte_ranges::Sharing,
     delayed::set_attr::DelayedSetAttr,
-    delayed::write_back::BufferedWrites,
     errors::Trouble,
     leases::Ticket,
     open_mode::OpenMode,
@@ -48,22 +48,22 @@ pub(crate) struct FileState {
     /// What is known of its attributes.
     pub attributes: FileAttributes,
     /// Raises of its size at the home.
-    raises: Raises,
+    pub raises: Raises,
     /// Handles and requests.
     pub activity: Activity,
     /// What was written and not sent yet.
-    pub buffered: RefCell<BufferedWrites>,
+    pub buffered: RefCell<BufferedWrites<Writer>>,
     /// Some of that has arrived.
     pub arrived: Notify,
     /// Attributes that were set and not sent yet.
     pub set_attr: RefCell<Option<DelayedSetAttr>>,
     /// What is known of other clients that write to it.
-    pub sharing: Sharing,
+    pub sharing: Rc<Sharing>,
     pub reading: Reading,
     /// When to ask for leases.
     pub asks: LeaseAsks,
     /// Its bytes are with the MDT.
-    pub inline: RefCell<Option<Inline>>,
+    pub inline: InlineData,
     pub losses: FileLosses,
     owner: Weak<dyn FileOwner>,
 }
@@ -85,11 +85,11 @@ pub(crate) struct FileAttributes {
 }
 
 /// Raises of a file's size at its home.
-struct Raises {
+pub(crate) struct Raises {
     /// One raise at a time; those that wait are served by the next.
-    turn: Mutex<()>,
+    pub turn: Mutex<()>,
     /// Truncate epoch and transno of the last raise.
-    last: Cell<(u64, Transno)>,
+    pub last: Cell<(u64, Transno)>,
 }
 
 /// Handles of a file, and changes in flight.
@@ -142,6 +142,19 @@ pub(crate) struct FileLosses {
     /// How many of them an fsync has reported.
     pub reported: Cell<u64>,
     last: RefCell<ClientError>,
+}
+
+/// How something was written.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    /// Through this handle.
+    pub file: OpenFile,
+    /// Under this attribute epoch: a time that is set later stays.
+    pub attr_epoch: u64,
+    /// When, by the clock.
+    pub at_ns: i64,
+    /// In which instance.
+    pub instance: ClientInstance,
 }
 
 /// What the requests of one attempt carry.
@@ -216,13 +229,44 @@ impl FileState {
             buffered: RefCell::new(BufferedWrites::new(max_rpc_bytes.into())),
             arrived: Notify::new(),
             set_attr: RefCell::default(),
-            sharing: Sharing::default(),
+            sharing: Rc::default(),
             reading: Reading::default(),
             asks: LeaseAsks::default(),
-            inline: RefCell::default(),
+            inline: InlineData::default(),
             losses: FileLosses { count: Cell::new(0), reported: Cell::new(0), last: RefCell::new(Errno::EIO.into()) },
             owner,
         }
+    }
+
+    /// A reply to what was `asked` tells of it.
+    pub fn learn_choices(&self, asked: Ticket, attr: &Attr) {
+        let (mut level, mut bound) = (self.attributes.level.get(), self.attributes.inline_bound.get());
+        level.see(attr.level(), asked);
+        bound.see(attr.inline_bound(), asked);
+        self.attributes.level.set(level);
+        self.attributes.inline_bound.set(bound);
+    }
+
+    /// What the MDT told of the file as it was `asked`, to open it for this client alone: it is so until something happens to it.
+    pub fn is_like(&self, asked: Ticket, attr: &Attr) {
+        *self.attributes.like.borrow_mut() = Some((asked, attr.clone()));
+    }
+
+    /// Attributes that are kept back go with a close that is on its way from now on.
+    pub fn take_set_attr(&self) -> Option<DelayedSetAttr> {
+        self.set_attr.borrow_mut().take()
+    }
+
+    /// Something is written: a time that was set before, and not sent, does not count.
+    pub fn time_changes(&self) {
+        if let Some(set_attr) = self.set_attr.borrow_mut().as_mut() {
+            set_attr.time_changes();
+        }
+    }
+
+    /// Its bytes lie with the MDT, as far as is known.
+    pub fn is_inline(&self) -> bool {
+        self.inline.is_there()
     }
 
     pub fn layout(&self) -> Rc<Layout> {
@@ -247,7 +291,7 @@ impl FileState {
             return;
         }
         self.size.borrow_mut().see(attr.truncate_epoch, attr.size);
-        self.learn_inline(attr);
+        self.inline.learn(attr, self.size.borrow().epoch());
         self.attributes.epoch.set(self.attributes.epoch.get().max(attr.attr_epoch));
         if let Some(layout) = layout
             && layout.generation > self.layout.borrow().generation

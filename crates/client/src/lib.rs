@@ -36,12 +36,12 @@ pub use client::Client;
 pub use config::MountOptions;
 pub use delayed::{flush::CloseBegun, names::PendingFile};
 pub use errors::{ClientError, ClientResult};
+pub use file::OpenFile;
 pub use forebay_proto::message::{
     Attr, COMMIT_XATTR, Caller, CommitLevel, DirEntry, INLINE_XATTR, InlineBound, LayoutSpec, LockSpec, lock_kind,
     lock_mode, open_flags,
 };
 pub use forebay_proto::parse_size;
-pub use file::OpenFile;
 pub use io::allocate::Allocate;
 pub use leases::Dropped;
 pub use limits::KERNEL_DELAY;
@@ -49,8 +49,8 @@ pub use ops::layouts::{LAYOUT_XATTR, parse_layout};
 pub use ops::locks::LockOutcome;
 pub use ops::readdir::DirPage;
 
-pub use ops::statfs::StatFs;
 pub use open_mode::OpenMode;
+pub use ops::statfs::StatFs;
 pub use payload::Payload;
 pub use session::waits::Awaited;
 pub use stats::ClientStats;

@@ -2,10 +2,6 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_rpc::SessionState;
-
-use crate::Client;
-
 /// Counters since the mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientStats {
@@ -45,16 +41,16 @@ pub struct ClientStats {
 
 /// Counts; all clones are one.
 #[derive(Clone, Default)]
-pub(crate) struct Counters(Rc<Counts>);
+pub(crate) struct Counters(pub Rc<Counts>);
 
 #[derive(Default)]
-struct Counts {
-    read_bytes: Cell<u64>,
-    cached_read_bytes: Cell<u64>,
-    written_bytes: Cell<u64>,
-    longest_stall: Cell<Duration>,
-    shares: Cell<u64>,
-    delayed_operations: Cell<u64>,
+pub(crate) struct Counts {
+    pub read_bytes: Cell<u64>,
+    pub cached_read_bytes: Cell<u64>,
+    pub written_bytes: Cell<u64>,
+    pub longest_stall: Cell<Duration>,
+    pub shares: Cell<u64>,
+    pub delayed_operations: Cell<u64>,
 }
 
 impl Counters {
@@ -81,37 +77,5 @@ impl Counters {
     pub fn waited(&self, duration: Duration) {
         let longest = &self.0.longest_stall;
         longest.set(duration.max(longest.get()));
-    }
-}
-
-impl Client {
-    /// Counters since the mount.
-    pub fn stats(&self) -> ClientStats {
-        let counts = &self.inner.counters.0;
-        let mut stats = ClientStats {
-            read_bytes: counts.read_bytes.get(),
-            cached_read_bytes: counts.cached_read_bytes.get(),
-            read_cache_bytes: self.inner.cache.read.bytes().0,
-            written_bytes: counts.written_bytes.get(),
-            shares: counts.shares.get(),
-            delayed_operations: counts.delayed_operations.get(),
-            delayed_entries: self.inner.delayed.queue.borrow().entries().len() as u64,
-            pinned_bytes: self.inner.peers.pinned_bytes(),
-            longest_stall: counts.longest_stall.get(),
-            ..ClientStats::default()
-        };
-        (stats.cached_inodes, stats.cached_names) = self.inner.mdt.leases.kept();
-        let past = self.inner.peers.past();
-        (stats.rpcs, stats.replayed, stats.evictions) = (past.replies, past.replays, past.evictions);
-        for peer in self.inner.peers.all() {
-            let session = peer.session.stats();
-            let state = peer.session.state();
-            stats.reconnecting += u64::from(matches!(state, SessionState::Connecting | SessionState::Recovering));
-            stats.rpcs += session.replies;
-            stats.replayed += session.replays;
-            stats.evictions += session.evictions;
-        }
-        stats.mdt_evictions = self.inner.peers.mdt().session.stats().evictions;
-        stats
     }
 }

@@ -1,11 +1,11 @@
-//! What a file says of itself beside what the mount was told: its commit level ([`crate::ops::levels`]), its inline bound
-//! ([`crate::cache::inline`]).
+//! What a file says of itself beside what the mount was told: its commit level (`ops/levels.rs`), its inline bound
+//! (`cache/inline.rs`).
 //!
 //! Such choices stand in the inode, come with the attributes, and are made by extended attributes. They go before the mount's.
 
-use forebay_proto::message::{Attr, COMMIT_XATTR, CommitLevel, INLINE_XATTR, InlineBound};
+use forebay_proto::message::{COMMIT_XATTR, CommitLevel, INLINE_XATTR, InlineBound};
 
-use crate::{Client, file::FileState, leases::Ticket};
+use crate::leases::Ticket;
 
 /// What a file says of itself, and of when that is.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl<T: Copy> Known<T> {
     }
 
     /// As a reply to what was `asked` says. Replies come in any order: what was asked for before counts less.
-    fn see(&mut self, own: Option<T>, asked: Ticket) {
+    pub fn see(&mut self, own: Option<T>, asked: Ticket) {
         if asked >= self.asked {
             *self = Self { own, asked };
         }
@@ -60,26 +60,6 @@ impl Choice {
             COMMIT_XATTR => Some(Self::Level(text.and_then(CommitLevel::named))),
             INLINE_XATTR => Some(Self::InlineBound(text.and_then(InlineBound::named))),
             _ => None,
-        }
-    }
-}
-
-impl FileState {
-    /// See [`Known::see`].
-    pub fn learn_choices(&self, asked: Ticket, attr: &Attr) {
-        let (mut level, mut bound) = (self.attributes.level.get(), self.attributes.inline_bound.get());
-        level.see(attr.level(), asked);
-        bound.see(attr.inline_bound(), asked);
-        self.attributes.level.set(level);
-        self.attributes.inline_bound.set(bound);
-    }
-}
-
-impl Client {
-    /// A reply to what was `asked` tells of a file that may be open here.
-    pub(crate) fn learn_choices(&self, asked: Ticket, attr: &Attr) {
-        if let Some(file) = self.inner.file(attr.fid) {
-            file.learn_choices(asked, attr);
         }
     }
 }

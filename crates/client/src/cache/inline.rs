@@ -18,58 +18,14 @@ use forebay_proto::{
 use forebay_rpc::{Reservation, RpcError};
 
 use crate::{
-    Client, ClientError, ClientResult, OpenFile, cache::choices::Known, delayed::write_back::Taken, file::FileState,
-    leases::Holds, limits,
+    Client, ClientError, ClientResult, OpenFile,
+    cache::choices::Known,
+    cache::inline_data::Inline,
+    delayed::buffered::Taken,
+    file::{FileState, Writer},
+    leases::Holds,
+    limits,
 };
-
-/// What is known of bytes that lie with the MDT: as long as the truncate epoch is this one they are there.
-#[derive(Clone)]
-pub(crate) struct Inline {
-    epoch: u64,
-    /// What they are, if they came along.
-    bytes: Option<Bytes>,
-}
-
-impl FileState {
-    /// Takes over what the MDT says. Replies may come in any order; within an epoch bytes come to the MDT, and never leave it.
-    pub fn learn_inline(&self, attr: &Attr) {
-        let mut inline = self.inline.borrow_mut();
-        let is_here = attr.flags & attr_flags::INLINE != 0;
-        let known = inline.as_ref().map(|inline| inline.epoch);
-        if known.is_some_and(|epoch| epoch > attr.truncate_epoch) || self.size.borrow().epoch() > attr.truncate_epoch {
-            return;
-        }
-        if is_here && known != Some(attr.truncate_epoch) {
-            *inline = Some(Inline { epoch: attr.truncate_epoch, bytes: None });
-        } else if !is_here && known.is_some_and(|epoch| epoch < attr.truncate_epoch) {
-            *inline = None;
-        }
-    }
-
-    /// The MDT, asked after it had said that they lie there, says that they do not any more.
-    fn not_inline(&self, epoch: u64) {
-        let mut inline = self.inline.borrow_mut();
-        if inline.as_ref().is_some_and(|inline| inline.epoch <= epoch) {
-            *inline = None;
-        }
-    }
-
-    /// The bytes came with a reply that told of `attr`.
-    fn keep_inline(&self, attr: &Attr, bytes: Bytes) {
-        if let Some(inline) = self.inline.borrow_mut().as_mut().filter(|inline| inline.epoch == attr.truncate_epoch) {
-            inline.bytes = Some(bytes);
-        }
-    }
-
-    fn inline(&self) -> Option<Inline> {
-        self.inline.borrow().clone()
-    }
-
-    /// Its bytes lie with the MDT, as far as is known.
-    pub fn is_inline(&self) -> bool {
-        self.inline.borrow().is_some()
-    }
-}
 
 impl Client {
     /// Takes over what a reply of the MDT told of a file, and its bytes if they came along. Errors: EIO if they are not as long as the
@@ -82,7 +38,7 @@ impl Client {
             let words = format!("the MDT sent {} bytes of {}, which has {}", bulk.len(), file.fid, attr.size);
             return Err(ClientError::new(Errno::EIO, words));
         }
-        file.keep_inline(attr, bulk);
+        file.inline.keep(attr, bulk);
         Ok(())
     }
 
@@ -90,7 +46,7 @@ impl Client {
     pub(crate) async fn read_inline(&self, file: &OpenFile, offset: u64, end: u64) -> ClientResult<Option<Vec<Bytes>>> {
         let (state, fid) = (file.state(), file.fid());
         for _ in 0..limits::STALE_ATTEMPTS {
-            let Some(Inline { epoch, bytes }) = state.inline() else { return Ok(None) };
+            let Some(Inline { epoch, bytes }) = state.inline.known() else { return Ok(None) };
             let is_same = |attr: &Attr| attr.truncate_epoch == epoch && attr.flags & attr_flags::INLINE != 0;
             let is_current = self.inner.mdt.leases.entry(fid).is_some_and(|entry| is_same(&entry.attr));
             if let Some(bytes) = bytes {
@@ -104,7 +60,7 @@ impl Client {
                     return Ok(Some(cut(&bytes, offset, end)));
                 }
                 if entry.attr.truncate_epoch == epoch {
-                    state.not_inline(epoch);
+                    state.inline.left(epoch);
                 }
                 continue;
             }
@@ -117,7 +73,7 @@ impl Client {
             }
             state.adopt(asked, &entry.attr, entry.layout.as_ref());
             if entry.attr.flags & attr_flags::INLINE == 0 {
-                state.not_inline(entry.attr.truncate_epoch);
+                state.inline.left(entry.attr.truncate_epoch);
                 continue;
             }
             self.learn_bytes(state, &entry.attr, called.bulk.clone())?;
@@ -133,7 +89,7 @@ impl Client {
             let asked = self.inner.mdt.leases.ticket();
             let entry = self.change(file.fid, &Outline { fid: file.fid }).await?;
             file.adopt(asked, &entry.attr, entry.layout.as_ref());
-            file.not_inline(entry.attr.truncate_epoch);
+            file.inline.left(entry.attr.truncate_epoch);
         }
         Ok(())
     }
@@ -154,7 +110,7 @@ impl Client {
     /// The bytes of a file that is written to for the last time, if they may lie with the MDT: nobody else has it open, and no OST was
     /// asked for anything. They are on their way from now on, in this slot.
     /// Attributes that are kept back go along.
-    pub(crate) async fn take_inline(&self, file: &FileState) -> Option<(Reservation, Taken, Option<SetAttr>)> {
+    pub(crate) async fn take_inline(&self, file: &FileState) -> Option<(Reservation, Taken<Writer>, Option<SetAttr>)> {
         let most = self.most_inline(file.attributes.inline_bound.get().own());
         let may_be_taken = || {
             let is_alone = file.activity.handles.get() == 1 && self.inner.mdt.leases.may_keep(file.fid) == Holds::All;
@@ -181,12 +137,13 @@ impl Client {
     }
 
     /// They have arrived, or are lost.
-    pub(crate) fn end_inline(&self, file: &Rc<FileState>, taken: Taken) {
-        self.inner.write_back.sent(file, taken.number(), taken.bytes().len());
+    pub(crate) fn end_inline(&self, file: &Rc<FileState>, taken: Taken<Writer>) {
+        self.inner.write_back.sent(&mut file.buffered.borrow_mut(), taken.number(), taken.bytes().len());
+        file.arrived.notify_waiters();
     }
 
     /// The MDT does not take them: they go to the OSTs, on their way all the time.
-    pub(crate) async fn send_inline(&self, file: &FileState, taken: Taken) {
+    pub(crate) async fn send_inline(&self, file: &FileState, taken: Taken<Writer>) {
         file.activity.untouched.set(false);
         let (by, number, run) = taken.into_run();
         self.send_batch(by, number, vec![run]).await;

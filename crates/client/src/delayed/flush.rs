@@ -3,68 +3,15 @@
 //! One flush for all: [`Client::flush_delayed`]. One way to ask the MDT: [`Client::call`], which flushes what is in scope, and sends.
 //! One place where losses are reported: [`Inner::report_loss`].
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    rc::Rc,
-};
-
-use forebay_env::{Boxed, Bug, planted, sync::Notify};
+use forebay_env::{Boxed, Bug, planted};
 use forebay_proto::{
     Errno, Fid,
     message::{Op, Operation},
 };
 use forebay_rpc::{Call, Called, RpcError};
 
-use super::{
-    names::Made,
-    queue::{DelayedQueue, OpNumber, Scope},
-};
+use super::queue::{OpNumber, Scope};
 use crate::{Client, ClientError, client::Inner};
-
-/// Delayed operations of a client.
-#[derive(Default)]
-pub(crate) struct Delayed {
-    pub queue: RefCell<DelayedQueue>,
-    /// Files whose create is in the queue.
-    pub coming: RefCell<BTreeMap<Fid, Rc<Made>>>,
-    /// Flushes under way that wait for changes of entries: no request waits for another one to go with meanwhile.
-    waiting: Cell<usize>,
-    /// An operation has ended, or can be sent now.
-    pub ended: Notify,
-}
-
-/// While it lives no delayed operation waits for another request to go with.
-pub(crate) struct Hurry<'a>(&'a Delayed);
-
-impl Delayed {
-    /// Somebody waits for changes of entries.
-    pub fn hurry(&self) -> Hurry<'_> {
-        self.waiting.set(self.waiting.get() + 1);
-        Hurry(self)
-    }
-
-    /// Nobody waits for changes of entries.
-    pub fn is_patient(&self) -> bool {
-        self.waiting.get() == 0
-    }
-
-    /// Some operation is in `scope`.
-    pub fn has(&self, scope: Scope<'_>) -> bool {
-        self.queue.borrow().has(scope)
-    }
-
-    /// A file whose create is in the queue.
-    pub fn coming(&self, fid: Fid) -> Option<Rc<Made>> {
-        self.coming.borrow().get(&fid).cloned()
-    }
-}
-
-impl Drop for Hurry<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get() - 1);
-    }
-}
 
 /// A close that has begun: [`Scope::Closes`] waits until this is dropped.
 pub struct CloseBegun {

@@ -27,8 +27,8 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 use crate::{
     Client, ClientError, ClientResult, OpenFile, OpenMode,
     client::Inner,
-    delayed::pending_create::OnPendingCreate,
     delayed::queue::{EntryOp, OpNumber, Scope},
+    delayed::state::{Made, OnPendingCreate},
     leases::{EntryChange, SoleLease, Ticket, commits},
     limits, mode, open_flags,
     ops::entry::Names,
@@ -42,25 +42,9 @@ const SET_IDS: u32 = 0o6000;
 /// A file that [`Client::create_delayed`] has answered for: open as soon as the MDT has made it.
 #[derive(Clone)]
 pub struct PendingFile {
-    inner: Rc<Made>,
-}
-
-pub(crate) struct Made {
     /// Who asked for it; nobody where it was open at once.
     client: Option<Client>,
-    handle: u64,
-    permissions: u32,
-    result: RefCell<Option<ClientResult<OpenFile>>>,
-    arrived: Notify,
-    /// What was done with it so far, while it is still coming.
-    on_pending: RefCell<Option<OnPendingCreate>>,
-}
-
-impl Made {
-    /// What was done with it so far, while it is still coming.
-    pub fn on_pending(&self) -> &RefCell<Option<OnPendingCreate>> {
-        &self.on_pending
-    }
+    inner: Rc<Made>,
 }
 
 impl PendingFile {
@@ -87,7 +71,7 @@ impl PendingFile {
     /// Takes a small write to a file that is still coming: it is kept back as soon as it has come. False: it has to wait for that.
     pub fn write(&self, offset: u64, data: &Bytes) -> bool {
         let mut on_pending = self.inner.on_pending.borrow_mut();
-        let (Some(client), Some(on_pending)) = (&self.inner.client, on_pending.as_mut()) else { return false };
+        let (Some(client), Some(on_pending)) = (&self.client, on_pending.as_mut()) else { return false };
         client.write_on_pending_create(on_pending, offset, &Payload::from(data.clone()))
     }
 
@@ -96,7 +80,7 @@ impl PendingFile {
         if let Some(result) = self.arrived() {
             return result;
         }
-        let client = self.inner.client.as_ref().map(|client| &client.inner);
+        let client = self.client.as_ref().map(|client| &client.inner);
         let _hurry = client.map(|client| client.delayed.hurry());
         if let Some(client) = client {
             client.peers.mdt().session.hurry();
@@ -121,7 +105,7 @@ impl From<OpenFile> for PendingFile {
         let (handle, permissions) = (file.handle(), file.permissions());
         let result = RefCell::new(Some(Ok(file)));
         let (arrived, on_pending) = (Notify::new(), RefCell::default());
-        Self { inner: Rc::new(Made { client: None, handle, permissions, result, arrived, on_pending }) }
+        Self { client: None, inner: Rc::new(Made { handle, permissions, result, arrived, on_pending }) }
     }
 }
 
@@ -173,8 +157,8 @@ impl Client {
         let (result, arrived) = (RefCell::default(), Notify::new());
         let on_pending =
             RefCell::new((open.write && !open.sync).then(|| OnPendingCreate::new(attr.clone(), self.inner.instance())));
-        let made = Made { client: Some(self.clone()), handle, permissions, result, arrived, on_pending };
-        let coming = PendingFile { inner: Rc::new(made) };
+        let made = Made { handle, permissions, result, arrived, on_pending };
+        let coming = PendingFile { client: Some(self.clone()), inner: Rc::new(made) };
         self.inner.delayed.coming.borrow_mut().insert(fid, coming.inner.clone());
         let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());
         drop(self.env().spawn(async move {

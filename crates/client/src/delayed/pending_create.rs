@@ -17,37 +17,10 @@ use forebay_proto::{
 };
 
 use crate::{
-    Client, OpenFile, SetAttributes,
-    client::Inner,
-    delayed::queue::Scope,
-    delayed::set_attr::DelayedSetAttr,
-    delayed::write_back::space::cost,
-    file::FileState,
-    leases::Holds,
-    limits,
-    payload::Payload,
-    session::instance::{ClientInstance, instance_is_over},
+    Client, OpenFile, SetAttributes, client::Inner, delayed::granted_space::cost, delayed::queue::Scope,
+    delayed::set_attr::DelayedSetAttr, delayed::state::OnPendingCreate, file::FileState, leases::Holds, limits,
+    payload::Payload, session::instance::instance_is_over,
 };
-
-/// What was done with a file that is still coming.
-pub(crate) struct OnPendingCreate {
-    /// What programs were told that it is like.
-    attr: Attr,
-    writes: Vec<(u64, Payload)>,
-    bytes: u64,
-    /// When the last of them was written.
-    at_ns: i64,
-    set_attr: Option<DelayedSetAttr>,
-    /// In which all of it was answered.
-    instance: ClientInstance,
-}
-
-impl OnPendingCreate {
-    /// Nothing, with a file that will be like that.
-    pub fn new(attr: Attr, instance: ClientInstance) -> Self {
-        Self { attr, writes: Vec::new(), bytes: 0, at_ns: 0, set_attr: None, instance }
-    }
-}
 
 impl Client {
     /// Takes a write to a file that is still coming. False: it has to wait for it.
@@ -85,7 +58,7 @@ impl Client {
         changes: &SetAttributes,
     ) -> Option<Attr> {
         let made = self.inner.delayed.coming(fid)?;
-        let mut on_pending = made.on_pending().borrow_mut();
+        let mut on_pending = made.on_pending.borrow_mut();
         let on_pending = on_pending.as_mut()?;
         let options = &self.inner.options;
         let is_over = on_pending.instance != self.inner.instance();
@@ -100,7 +73,7 @@ impl Client {
     /// What a file that is still coming is like; `with_times`: only if the modification time is known too.
     pub(crate) fn known_of_pending_create(&self, fid: Fid, with_times: bool) -> Option<Attr> {
         let made = self.inner.delayed.coming(fid)?;
-        let on_pending = made.on_pending().borrow();
+        let on_pending = made.on_pending.borrow();
         let on_pending = on_pending.as_ref()?;
         let is_known = !with_times || on_pending.set_attr.as_ref().is_some_and(DelayedSetAttr::has_time);
         is_known.then(|| Attr { size: on_pending.bytes, ..on_pending.attr.clone() })

@@ -30,8 +30,7 @@ impl Client {
         let file = Rc::new(FileState::new(owner, self.inner.options.max_rpc_bytes, attr, layout));
         file.adopt(asked, attr, None);
         if let Some(loss) = self.inner.losses.unreported.borrow_mut().remove(&attr.fid) {
-            file.losses.count.set(1);
-            *file.losses.last.borrow_mut() = loss;
+            file.lose(loss);
         }
         self.inner.opens.files.borrow_mut().insert(attr.fid, Rc::downgrade(&file));
         file

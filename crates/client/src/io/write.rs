@@ -16,8 +16,8 @@ use forebay_rpc::{Call, Called};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
+    delayed::granted_space::request_cost,
     delayed::queue::Scope,
-    delayed::write_back::space::request_cost,
     errors::Trouble,
     file::{FileState, Snapshot},
     io::plan::{ObjectRange, plan},

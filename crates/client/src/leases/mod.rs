@@ -17,6 +17,7 @@ mod ends;
 mod entries;
 pub(crate) mod recalls;
 pub(crate) mod size_watches;
+pub(crate) mod watches;
 
 use std::{
     cell::{Cell, RefCell},

@@ -7,11 +7,7 @@
 //! Invariant: bounded ([`limits::WATCHES`]). Without a hook nothing is watched.
 //! Not here: files that this client writes to itself meanwhile, and sizes that become smaller: a read tells of those.
 
-use std::{
-    cell::RefCell,
-    collections::BTreeSet,
-    rc::{Rc, Weak},
-};
+use std::rc::{Rc, Weak};
 
 use forebay_env::{Boxed, Bug, planted};
 use forebay_proto::{
@@ -20,17 +16,8 @@ use forebay_proto::{
 };
 use forebay_rpc::RpcError;
 
+use super::watches::Hook;
 use crate::{Client, file::FileState, limits};
-
-/// Hears how large a file is now, and was known to be before.
-type Hook = Rc<dyn Fn(Fid, u64, u64) -> Boxed<'static, ()>>;
-
-/// See the module.
-#[derive(Default)]
-pub(crate) struct Watches {
-    hook: RefCell<Option<Hook>>,
-    files: RefCell<BTreeSet<Fid>>,
-}
 
 /// A file that is watched.
 struct Watch {

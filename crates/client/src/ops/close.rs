@@ -2,7 +2,7 @@
 
 use crate::{
     Client, ClientResult,
-    cache::access_times::with_access,
+    cache::accesses::with_access,
     cache::inline,
     client::Inner,
     delayed::flush::CloseBegun,

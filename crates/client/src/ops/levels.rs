@@ -5,9 +5,12 @@
 //! bytes back ([`crate::delayed::write_back`]) was told since the level was set, as that recalls every lease on the data.
 
 use forebay_env::{Bug, planted};
-use forebay_proto::{Fid, message::CommitLevel};
+use forebay_proto::{
+    Fid,
+    message::{Attr, CommitLevel},
+};
 
-use crate::{Client, ClientResult, OpenFile, cache::choices::Known, delayed::byte_ranges::Outside};
+use crate::{Client, ClientResult, OpenFile, cache::choices::Known, delayed::byte_ranges::Outside, leases::Ticket};
 
 impl Client {
     /// The commit level of bytes that are written through `file`.
@@ -35,5 +38,14 @@ impl Client {
         file.attributes.level.set(Known::new(level, self.inner.mdt.leases.ticket()));
         // What is lost of it, its handles report.
         let _ = self.flush_writes(&file).await;
+    }
+}
+
+impl Client {
+    /// A reply to what was `asked` tells of a file that may be open here.
+    pub(crate) fn learn_choices(&self, asked: Ticket, attr: &Attr) {
+        if let Some(file) = self.inner.file(attr.fid) {
+            file.learn_choices(asked, attr);
+        }
     }
 }

@@ -101,9 +101,7 @@ impl Client {
     async fn reopen_handle(&self, open: &OpenInner) {
         let (fid, handle) = (open.state.fid, open.handle);
         match self.ask_to_open(open).await {
-            Ok(())
-                if open.stage.get() == Stage::Closed && !self.inner.opens.handles.borrow().contains_key(&handle) =>
-            {
+            Ok(()) if open.stage.get() == Stage::Closed && !self.inner.opens.handles.borrow().contains_key(&handle) => {
                 // It was closed meanwhile, which the MDT may have heard first.
                 let leases = &self.inner.mdt.leases;
                 let asked = leases.ticket();

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use forebay_env::{Bug, planted};
-use forebay_proto::{Errno, Fid};
+use forebay_proto::{Errno, Fid, TargetId, TargetKind, message::Reclaim};
 use forebay_rpc::Lost;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     limits,
     session::{
         instance::{ClientInstance, instance_is_over},
-        peers::Peer,
+        peers::{Peer, Peers, SessionOwner},
     },
 };
 
@@ -39,40 +39,6 @@ impl Inner {
         let mut untold = self.losses.unreported.borrow_mut();
         if untold.len() < limits::UNTOLD_LOSSES || untold.contains_key(&fid) {
             untold.insert(fid, loss);
-        }
-    }
-
-    /// A target has ended the session, and what it had not committed is lost; or it could not do a replay.
-    pub fn lost(self: &Rc<Self>, target: forebay_proto::TargetId, lost: &Lost) {
-        let what = if lost.ended { "ended the session" } else { "lost a change" };
-        self.env.log(&format!("client: {target} {what} ({}); {} requests lost", lost.reason, lost.requests));
-        self.losses.requests.set(self.losses.requests.get() + lost.requests);
-        for fid in &lost.fids {
-            self.note_loss(*fid, Errno::EIO, &lost.reason);
-        }
-        match target.kind {
-            forebay_proto::TargetKind::Mdt => {
-                self.lose_leases();
-                // Handles and locks are brought back where the session goes on.
-                if lost.ended {
-                    self.begin_instance();
-                    self.lose_all_set(&lost.reason);
-                    self.mdt.leases.lose_data();
-                    self.mdt.fids.forget();
-                    self.lose_locks();
-                    self.reopen_all();
-                    self.mdt.instance_begun.set(self.mdt.leases.ticket());
-                }
-            }
-            forebay_proto::TargetKind::Ost => {
-                let first = |file: &Rc<FileState>| file.layout().home() == target.index;
-                if lost.ended {
-                    self.write_back.room.forget(target.index);
-                }
-                self.open_files().iter().filter(|file| first(file)).for_each(|file| {
-                    file.size.borrow_mut().forget_raises();
-                });
-            }
         }
     }
 
@@ -102,5 +68,56 @@ impl Client {
             return Err(instance_is_over().into());
         }
         Ok(peer)
+    }
+}
+
+impl SessionOwner for Inner {
+    fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    fn lose_leases(self: Rc<Self>) {
+        Inner::lose_leases(&self);
+    }
+
+    fn reclaim(&self) -> Reclaim {
+        Inner::reclaim(self)
+    }
+
+    fn counted_on(&self, ost: u32) -> u64 {
+        self.write_back.counted_on(ost)
+    }
+
+    fn lost(self: Rc<Self>, target: TargetId, lost: &Lost) {
+        let what = if lost.ended { "ended the session" } else { "lost a change" };
+        self.env.log(&format!("client: {target} {what} ({}); {} requests lost", lost.reason, lost.requests));
+        self.losses.requests.set(self.losses.requests.get() + lost.requests);
+        for fid in &lost.fids {
+            self.note_loss(*fid, Errno::EIO, &lost.reason);
+        }
+        match target.kind {
+            TargetKind::Mdt => {
+                Inner::lose_leases(&self);
+                // Handles and locks are brought back where the session goes on.
+                if lost.ended {
+                    self.begin_instance();
+                    self.lose_all_set(&lost.reason);
+                    self.mdt.leases.lose_data();
+                    self.mdt.fids.forget();
+                    self.lose_locks();
+                    self.reopen_all();
+                    self.mdt.instance_begun.set(self.mdt.leases.ticket());
+                }
+            }
+            TargetKind::Ost => {
+                let first = |file: &Rc<FileState>| file.layout().home() == target.index;
+                if lost.ended {
+                    self.write_back.room.forget(target.index);
+                }
+                self.open_files().iter().filter(|file| first(file)).for_each(|file| {
+                    file.size.borrow_mut().forget_raises();
+                });
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The client's sessions with its servers: peers, the map, client instances, fid sequences.
 
 pub(crate) mod eviction;
+pub(crate) mod fid_leases;
 pub(crate) mod fids;
 pub(crate) mod instance;
 pub(crate) mod map;

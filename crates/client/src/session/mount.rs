@@ -1,6 +1,6 @@
 //! Start and end of a client.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use forebay_env::{Boxed, Env};
 use forebay_proto::{Errno, TargetId, Uuid, limits::BLOCK_BYTES, limits::BULK_BYTES};
@@ -9,11 +9,11 @@ use crate::{
     Client, ClientError, ClientResult, MountOptions,
     client::Inner,
     client::{Caches, Losses, MdtState, Opens},
-    delayed::flush::Delayed,
+    delayed::buffered::WriteBack,
     delayed::queue::Scope,
-    delayed::write_back::WriteBack,
-    leases::size_watches::Watches,
-    session::peers::{Peers, fetch_map},
+    delayed::state::Delayed,
+    leases::watches::Watches,
+    session::peers::{Peers, SessionOwner, fetch_map},
     stats::Counters,
     tasks::{all, try_all},
 };
@@ -33,7 +33,7 @@ impl Client {
             let counters = Counters::default();
             let inner = Rc::new_cyclic(|owner| Inner {
                 env: env.clone(),
-                peers: Peers::new(env, &options, id, counters.clone(), map, owner.clone()),
+                peers: Peers::new(env, &options, id, counters.clone(), map, owner.clone() as Weak<dyn SessionOwner>),
                 options,
                 mdt: MdtState::new(env),
                 opens: Opens::default(),

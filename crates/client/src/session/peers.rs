@@ -15,11 +15,10 @@ use forebay_proto::{
     ClientId, Errno, TargetId, Uuid,
     message::{ClusterMap, GetMap, Operation, Reclaim},
 };
-use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions, SessionStats};
+use forebay_rpc::{Call, Called, ClientSession, Lost, PinBudget, RpcError, SessionOptions, SessionStats};
 
 use crate::{
     ClientError, ClientResult, MountOptions,
-    client::Inner,
     session::instance::{ClientInstance, instance_is_over},
     stats::Counters,
 };
@@ -49,6 +48,20 @@ impl Peer {
     }
 }
 
+/// Who hears what happens to the sessions, and is asked for what they bring back.
+pub(crate) trait SessionOwner {
+    /// The targets.
+    fn peers(&self) -> &Peers;
+    /// A target has ended the session, and what it had not committed is lost; or it could not do a replay.
+    fn lost(self: Rc<Self>, target: TargetId, lost: &Lost);
+    /// The MDT was restarted: it knows of no leases.
+    fn lose_leases(self: Rc<Self>);
+    /// What to bring back after that.
+    fn reclaim(&self) -> Reclaim;
+    /// What is counted on of an OST's grant.
+    fn counted_on(&self, ost: u32) -> u64;
+}
+
 /// All targets.
 pub(crate) struct Peers {
     env: Env,
@@ -69,7 +82,7 @@ pub(crate) struct Peers {
     /// Targets that there ever was a session with.
     reached: RefCell<BTreeSet<TargetId>>,
     /// Tells new sessions where their events go.
-    owner: Weak<Inner>,
+    owner: Weak<dyn SessionOwner>,
 }
 
 impl Peers {
@@ -79,7 +92,7 @@ impl Peers {
         client: ClientId,
         counters: Counters,
         map: ClusterMap,
-        owner: Weak<Inner>,
+        owner: Weak<dyn SessionOwner>,
     ) -> Self {
         Self {
             env: env.clone(),
@@ -184,14 +197,14 @@ impl Peers {
         for peer in former {
             // What it has under way may count on its grant as before, and nothing else.
             let index = peer.session.target().index;
-            let counted_on = self.owner.upgrade().map_or(0, |inner| inner.write_back.counted_on(index));
+            let counted_on = self.owner.upgrade().map_or(0, |owner| owner.counted_on(index));
             peer.session.set_granted(move || counted_on);
             self.former.borrow_mut().push(peer.clone());
             let owner = self.owner.clone();
             drop(self.env.spawn(async move {
                 peer.session.retire(&instance_is_over().message).await;
-                if let Some(inner) = owner.upgrade() {
-                    inner.peers.has_gone(&peer);
+                if let Some(owner) = owner.upgrade() {
+                    owner.peers().has_gone(&peer);
                 }
             }));
         }
@@ -261,23 +274,23 @@ impl Peers {
         );
         let owner = self.owner.clone();
         session.set_lost(move |lost| {
-            if let Some(inner) = owner.upgrade() {
-                inner.lost(id, &lost);
+            if let Some(owner) = owner.upgrade() {
+                owner.lost(id, &lost);
             }
         });
         if id == TargetId::mdt(0) {
             let owner = self.owner.clone();
             session.set_restarted(move || {
-                if let Some(inner) = owner.upgrade() {
-                    inner.lose_leases();
+                if let Some(owner) = owner.upgrade() {
+                    owner.lose_leases();
                 }
             });
             let owner = self.owner.clone();
-            session.set_reclaim(move || owner.upgrade().map_or_else(Reclaim::default, |inner| inner.reclaim()));
+            session.set_reclaim(move || owner.upgrade().map_or_else(Reclaim::default, |owner| owner.reclaim()));
         }
         if id == TargetId::ost(id.index) {
             let owner = self.owner.clone();
-            session.set_granted(move || owner.upgrade().map_or(0, |inner| inner.write_back.counted_on(id.index)));
+            session.set_granted(move || owner.upgrade().map_or(0, |owner| owner.counted_on(id.index)));
         }
         Peer {
             session,

@@ -10,6 +10,7 @@
 //! Invariant: while something else is under way with the file, nothing is claimed; a write that is under way lies in the pieces
 //! of any claim that is made meanwhile.
 
+mod claims;
 mod track;
 
 use std::{
@@ -19,13 +20,10 @@ use std::{
     time::Duration,
 };
 
-use forebay_env::{Bug, Time, planted, sync::Mutex};
-use forebay_proto::{
-    limits::CLAIM_PIECES,
-    message::{Claim, Pieces},
-};
+use forebay_env::{Time, sync::Mutex};
+use forebay_proto::{limits::CLAIM_PIECES, message::Pieces};
 
-use crate::{Client, ClientResult, OpenFile, file::FileState, leases::Holds, limits};
+use crate::limits;
 use track::Track;
 
 /// What is known of how a file is shared.
@@ -33,22 +31,22 @@ pub(crate) struct Sharing {
     /// By handle.
     tracks: RefCell<BTreeMap<u64, Track>>,
     /// What is claimed; if there is any, nothing else is written, or seen.
-    claimed: RefCell<Vec<Pieces>>,
+    pub claimed: RefCell<Vec<Pieces>>,
     /// One request about claims at a time.
-    turn: Mutex<()>,
+    pub turn: Mutex<()>,
     /// One is on its way, or waits for its turn.
-    asking: Cell<bool>,
+    pub asking: Cell<bool>,
     /// Calls that see, or change, more than what could be claimed.
     outside: Cell<usize>,
     /// Writes under way: from, to.
     writing: RefCell<BTreeMap<u64, (u64, u64)>>,
     next_write: Cell<u64>,
     /// The MDT was restarted since it granted the share: it has to hear the claim again.
-    forgotten: Cell<bool>,
+    pub forgotten: Cell<bool>,
     /// When it is worth claiming (again).
-    next: Cell<Time>,
+    pub next: Cell<Time>,
     /// How long after an answer that was no.
-    poll: Cell<Duration>,
+    pub poll: Cell<Duration>,
     /// How long after the sharing was ended.
     pause: Cell<Duration>,
     ended: Cell<Time>,
@@ -74,38 +72,37 @@ impl Default for Sharing {
 }
 
 /// Something else than a claimed write is under way: nothing is claimed before it ends.
-pub(crate) struct Outside(Rc<FileState>);
+pub(crate) struct Outside(Rc<Sharing>);
 
 impl Outside {
-    fn new(file: &Rc<FileState>) -> Self {
-        let outside = &file.sharing.outside;
-        outside.set(outside.get() + 1);
-        Self(file.clone())
+    pub fn new(sharing: &Rc<Sharing>) -> Self {
+        sharing.outside.set(sharing.outside.get() + 1);
+        Self(sharing.clone())
     }
 }
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        let outside = &self.0.sharing.outside;
+        let outside = &self.0.outside;
         outside.set(outside.get() - 1);
     }
 }
 
 /// A write is under way.
-pub(crate) struct Writing(Rc<FileState>, u64);
+pub(crate) struct Writing(Rc<Sharing>, u64);
 
 impl Writing {
-    fn new(file: &Rc<FileState>, start: u64, end: u64) -> Self {
-        let number = file.sharing.next_write.get();
-        file.sharing.next_write.set(number + 1);
-        file.sharing.writing.borrow_mut().insert(number, (start, end));
-        Self(file.clone(), number)
+    pub fn new(sharing: &Rc<Sharing>, start: u64, end: u64) -> Self {
+        let number = sharing.next_write.get();
+        sharing.next_write.set(number + 1);
+        sharing.writing.borrow_mut().insert(number, (start, end));
+        Self(sharing.clone(), number)
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        self.0.sharing.writing.borrow_mut().remove(&self.1);
+        self.0.writing.borrow_mut().remove(&self.1);
     }
 }
 
@@ -140,7 +137,7 @@ impl Sharing {
         self.poll.set(limits::CLAIM_POLL);
     }
 
-    fn note(&self, handle: u64, offset: u64, length: u64, now: Time) {
+    pub fn note(&self, handle: u64, offset: u64, length: u64, now: Time) {
         let mut tracks = self.tracks.borrow_mut();
         tracks
             .entry(handle)
@@ -162,7 +159,7 @@ impl Sharing {
     }
 
     /// Binds this client to what it is expected to write, if that can be now. False if it is not bound.
-    fn bind(&self, may: usize, now: Time) -> bool {
+    pub fn bind(&self, may: usize, now: Time) -> bool {
         if self.is_bound() {
             return true;
         }
@@ -177,78 +174,4 @@ impl Sharing {
 
 fn covers(claimed: &[Pieces], offset: u64, length: u64) -> bool {
     claimed.iter().any(|pieces| pieces.covers(offset, length))
-}
-
-impl Client {
-    /// Before anything is done with a file but a write: if this client is bound by a claim, it takes it back, and waits until all
-    /// that others kept back is sent. While the answer lives, nothing is claimed.
-    pub(crate) async fn see_all(&self, file: &Rc<FileState>) -> ClientResult<Outside> {
-        let outside = Outside::new(file);
-        if file.sharing.is_bound() && !planted(Bug::ClaimNotTakenBack) {
-            let _turn = file.sharing.turn.lock().await;
-            if file.sharing.is_bound() {
-                self.inner.mdt.leases.give_up_ranges(file.fid);
-                file.sharing.end(self.env().now());
-                // What is lost of it, its handles report.
-                let _ = self.flush_writes(file).await;
-                self.mdt(file.fid, &Claim { fid: file.fid, pieces: Vec::new() }).await?;
-                file.sharing.claimed.borrow_mut().clear();
-            }
-        }
-        Ok(outside)
-    }
-
-    /// Before a write that is sent at once: in the claimed pieces as it is, elsewhere as [`Client::see_all`] has it.
-    pub(crate) async fn begin_write(&self, file: &Rc<FileState>, offset: u64, length: u64) -> ClientResult<Writing> {
-        loop {
-            let may = !file.sharing.is_bound() || file.sharing.covers(offset, length);
-            if may || planted(Bug::ClaimNotTakenBack) {
-                return Ok(Writing::new(file, offset, offset + length));
-            }
-            drop(self.see_all(file).await?);
-        }
-    }
-
-    /// A small write begins for which there is no lease: claims where it and those like it go, now and then.
-    pub(crate) fn consider_claim(&self, file: &OpenFile, offset: u64, length: u64) {
-        let (now, state) = (self.env().now(), file.state());
-        let sharing = &state.sharing;
-        sharing.note(file.handle(), offset, length, now);
-        let wanted = self.inner.mdt.leases.holds(file.fid()) == Holds::Nothing || sharing.forgotten.get();
-        if !wanted || sharing.asking.get() || now < sharing.next.get() {
-            return;
-        }
-        // What is on its way from before need not lie in what is claimed now.
-        if (sharing.is_bound() || state.buffered.borrow().is_clean()) && sharing.bind(state.activity.writers.get(), now)
-        {
-            sharing.asking.set(true);
-            // Its close waits for the answer.
-            let (client, file, busy) = (self.clone(), state.clone(), state.busy());
-            drop(self.env().spawn(async move {
-                client.claim(&file).await;
-                file.sharing.asking.set(false);
-                drop(busy);
-            }));
-        }
-    }
-
-    async fn claim(&self, file: &Rc<FileState>) {
-        let sharing = &file.sharing;
-        let _turn = sharing.turn.lock().await;
-        let pieces = sharing.claimed.borrow().clone();
-        if pieces.is_empty() {
-            return;
-        }
-        sharing.forgotten.set(false);
-        let asked = self.inner.mdt.leases.ticket();
-        let granted = self.mdt(file.fid, &Claim { fid: file.fid, pieces }).await.is_ok_and(|reply| reply.granted);
-        let poll = sharing.poll.get();
-        sharing.next.set(sharing.next.get().max(self.env().now() + poll));
-        sharing.poll.set(if granted { limits::CLAIM_POLL } else { (poll * 2).min(limits::CLAIM_POLL_MOST) });
-        if granted {
-            self.inner.counters.shared();
-            self.inner.mdt.leases.learn_ranges(asked, file.fid);
-            self.inner.listen();
-        }
-    }
 }

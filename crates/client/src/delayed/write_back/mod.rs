@@ -8,25 +8,22 @@
 //! Invariant: what cannot be sent is a loss of the file: its handles report it (see `FileState::lose`).
 //! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by what the OSTs have granted (see [`space`]).
 
-mod parts;
+pub(crate) mod parts;
 mod scattered;
 pub(crate) mod space;
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::{BTreeMap, BTreeSet},
-    rc::Rc,
-};
+use std::{collections::BTreeSet, rc::Rc};
 
-use bytes::Bytes;
-use forebay_env::{Bug, Time, planted, sync::Notify};
+use forebay_env::{Bug, Time, planted};
 use forebay_proto::{Fid, message::CommitLevel};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
+    delayed::buffered::{Sending, pieces},
     delayed::byte_ranges::Outside,
+    delayed::granted_space,
     delayed::queue::Scope,
-    file::FileState,
+    file::{FileState, Writer},
     io::write::Written,
     leases::Holds,
     limits,
@@ -34,199 +31,6 @@ use crate::{
     session::instance::{ClientInstance, instance_is_over},
 };
 use parts::{Parts, Run};
-use space::GrantedSpace;
-
-/// What a client keeps back, of all files.
-#[derive(Default)]
-pub(crate) struct WriteBack {
-    /// Bytes kept, or on their way.
-    bytes: Cell<u64>,
-    /// In how many pieces.
-    pieces: Cell<u64>,
-    /// There are fewer.
-    fewer: Notify,
-    /// Files of which something is kept.
-    files: RefCell<BTreeSet<Fid>>,
-    /// The task that looks after their age runs.
-    ageing: Cell<bool>,
-    /// All OSTs are being asked for room.
-    pub asking: Cell<bool>,
-    /// Where there is room for what is kept.
-    pub room: GrantedSpace,
-}
-
-/// What is kept of one file.
-pub(crate) struct BufferedWrites {
-    parts: Parts,
-    /// How it was written last.
-    by: Option<Writer>,
-    /// On their way, in the order of their numbers.
-    sending: BTreeMap<u64, Sending>,
-    next: u64,
-}
-
-/// What is on its way.
-struct Sending {
-    /// Where its runs begin and end.
-    ranges: Vec<(u64, u64)>,
-    /// In how many pieces it was kept.
-    pieces: usize,
-}
-
-/// How something was written.
-#[derive(Clone)]
-pub(crate) struct Writer {
-    /// Through this handle.
-    pub file: OpenFile,
-    /// Under this attribute epoch: a time that is set later stays.
-    pub attr_epoch: u64,
-    /// When, by the clock.
-    pub at_ns: i64,
-    /// In which instance.
-    pub instance: ClientInstance,
-}
-
-impl BufferedWrites {
-    pub fn new(unit_bytes: u64) -> Self {
-        Self { parts: Parts::new(unit_bytes), by: None, sending: BTreeMap::new(), next: 0 }
-    }
-
-    /// Nothing is kept, and nothing on its way.
-    pub fn is_clean(&self) -> bool {
-        self.parts.is_empty() && self.sending.is_empty()
-    }
-
-    /// Something between `start` and `end` is kept, or on its way.
-    fn touches(&self, start: u64, end: u64) -> bool {
-        self.parts.touches(start, end) || self.sending.values().any(|sending| meets(&sending.ranges, start, end))
-    }
-
-    /// Something for the same place was sent before `number`, and is not there yet.
-    fn has_to_wait(&self, number: u64) -> bool {
-        let Some(Sending { ranges, .. }) = self.sending.get(&number) else { return false };
-        let meets_any = |before: &Sending| ranges.iter().any(|(start, end)| meets(&before.ranges, *start, *end));
-        self.sending.range(..number).any(|(_, before)| meets_any(before))
-    }
-
-    /// Everything that was on its way before `next` has arrived.
-    fn has_sent(&self, next: u64) -> bool {
-        self.sending.first_key_value().is_none_or(|(number, _)| *number >= next)
-    }
-}
-
-/// All bytes of a file, on their way to the MDT with its last close.
-pub(crate) struct Taken {
-    number: u64,
-    bytes: Bytes,
-    by: Writer,
-}
-
-impl Taken {
-    /// Under which they count as on their way.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// What they are.
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
-    }
-
-    /// How they were written.
-    pub fn by(&self) -> &Writer {
-        &self.by
-    }
-
-    /// As bytes that are sent to OSTs, under the same number.
-    pub fn into_run(self) -> (Writer, u64, Run) {
-        (self.by, self.number, Run { offset: 0, parts: vec![self.bytes] })
-    }
-}
-
-impl BufferedWrites {
-    /// Where the last of them ends, or of those on their way.
-    pub fn end(&self) -> u64 {
-        let sending = self.sending.values().flat_map(|sending| &sending.ranges).map(|(_, end)| *end).max();
-        self.parts.end().max(sending.unwrap_or(0))
-    }
-
-    /// Bytes that are kept.
-    pub fn bytes(&self) -> usize {
-        self.parts.bytes()
-    }
-
-    /// What is kept is all of a file that has no bytes elsewhere, and no more than `most`.
-    pub fn is_whole(&self, most: usize) -> bool {
-        let length = self.parts.bytes();
-        (1..=most).contains(&length) && self.sending.is_empty() && self.parts.end() == length as u64
-    }
-
-    /// Takes everything, if it is whole.
-    pub fn take_whole(&mut self, most: usize) -> Option<Taken> {
-        if !self.is_whole(most) {
-            return None;
-        }
-        let by = self.by.take()?;
-        let (length, pieces) = (self.parts.bytes(), self.parts.pieces());
-        let parts: Vec<Bytes> = self.parts.take_all().into_iter().flat_map(|run| run.parts).collect();
-        let bytes = if parts.len() == 1 { parts[0].clone() } else { parts.concat().into() };
-        let number = self.next;
-        self.next += 1;
-        self.sending.insert(number, Sending { ranges: vec![(0, length as u64)], pieces });
-        Some(Taken { number, bytes, by })
-    }
-}
-
-impl WriteBack {
-    /// So much more may be kept back, of `bound`.
-    pub fn has_room_for(&self, length: u64, bound: u64) -> bool {
-        self.bytes.get() + length <= bound
-    }
-
-    /// So much is kept elsewhere, and counts.
-    pub fn add(&self, length: u64, pieces: usize) {
-        self.bytes.set(self.bytes.get() + length);
-        self.pieces.set(self.pieces.get() + pieces as u64);
-    }
-
-    /// It does not any more.
-    pub fn subtract(&self, length: u64, pieces: usize) {
-        self.bytes.set(self.bytes.get() - length);
-        self.pieces.set(self.pieces.get() - pieces as u64);
-        self.fewer.notify_waiters();
-    }
-
-    /// Takes some of `parts`: where they are cut there are more of them.
-    fn take(&self, parts: &mut Parts, take: impl FnOnce(&mut Parts) -> Vec<Run>) -> Vec<Run> {
-        let before = parts.pieces();
-        let runs = take(parts);
-        self.add(0, parts.pieces() + pieces(&runs) - before);
-        runs
-    }
-
-    /// Nothing of the file is kept that could become too old.
-    pub fn forget(&self, fid: Fid) {
-        self.files.borrow_mut().remove(&fid);
-    }
-
-    /// What was on its way under `number` has arrived, or is lost.
-    pub fn sent(&self, file: &FileState, number: u64, length: usize) {
-        let sending = file.buffered.borrow_mut().sending.remove(&number);
-        self.subtract(length as u64, sending.map_or(0, |sending| sending.pieces));
-        file.arrived.notify_waiters();
-    }
-}
-
-/// Of all of them.
-fn pieces(runs: &[Run]) -> usize {
-    runs.iter().map(|run| run.parts.len()).sum()
-}
-
-/// One of `ranges`, which are in order, has a byte between `start` and `end`.
-fn meets(ranges: &[(u64, u64)], start: u64, end: u64) -> bool {
-    let next = ranges.partition_point(|(_, to)| *to <= start);
-    ranges.get(next).is_some_and(|(from, _)| *from < end)
-}
 
 /// What is to be done with a write.
 enum Buffering {
@@ -327,7 +131,7 @@ impl Client {
             return if state.buffered.borrow().is_clean() { Buffering::Send } else { Buffering::Wait };
         }
         let osts = || layout.components.iter().flat_map(|component| component.osts.iter().copied());
-        let more = space::cost(length as u64, data.parts().len() as u64 + 1);
+        let more = granted_space::cost(length as u64, data.parts().len() as u64 + 1);
         let lacking = here.room.lacking(osts(), here.held() + more);
         if !lacking.is_empty() {
             return Buffering::AskRoom(lacking.into_iter().collect::<BTreeSet<u32>>().into_iter().collect(), more);
@@ -508,7 +312,8 @@ impl Client {
             self.send_each(&by, &runs).await;
         }
         runs.iter().for_each(|run| drop(self.bytes_change(file.fid, run.offset..run.end())));
-        self.inner.write_back.sent(&file, number, length);
+        self.inner.write_back.sent(&mut file.buffered.borrow_mut(), number, length);
+        file.arrived.notify_waiters();
     }
 
     /// Each by itself: what of it there is room for, and where OSTs are missing. One after another: one that goes elsewhere as its

@@ -10,11 +10,12 @@ use forebay_proto::{
 };
 use forebay_rpc::Call;
 
-use super::{Writer, parts::Run, space};
+use super::parts::Run;
 use crate::{
     Client, OpenFile,
+    delayed::granted_space::request_cost,
     errors::Trouble,
-    file::Snapshot,
+    file::{Snapshot, Writer},
     io::plan::plan,
     payload::{Payload, block_sums},
     tasks::{all, worst},
@@ -111,7 +112,7 @@ impl Client {
         let end = if carries { request.file_end } else { 0 };
         let file_bytes = if request.ost == at.layout.home() { end.max(at.seen) } else { 0 };
         let pieces = request.pieces.iter().zip(&request.parts);
-        let granted_bytes = if at.is_buffered { space::request_cost(request.bytes, request.pieces.len()) } else { 0 };
+        let granted_bytes = if at.is_buffered { request_cost(request.bytes, request.pieces.len()) } else { 0 };
         let sums = pieces.flat_map(|(piece, parts)| block_sums(at.object.fid, piece.offset, write_id, parts));
         let message = WritePieces {
             object: at.object.clone(),

@@ -1,0 +1,127 @@
+//! Directories that were listed lately, and how many names to bring with the next lookup. Pure; the asking: `statahead`.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use forebay_env::Time;
+use forebay_proto::Fid;
+
+use crate::limits;
+
+/// Directories that were listed a short while ago.
+#[derive(Default)]
+pub(crate) struct Listings(RefCell<BTreeMap<Fid, Listing>>);
+
+#[derive(Clone, Copy)]
+struct Listing {
+    /// When it was listed, or last brought names.
+    used: Time,
+    /// Names that were listed and not brought.
+    left: u64,
+    /// How many to ask for next.
+    names: u32,
+    /// None are asked for before.
+    quiet_until: Time,
+    /// Some are on their way.
+    coming: bool,
+}
+
+impl Listings {
+    /// A page of `names` was read; `first`: a new listing begins.
+    pub fn listed(&self, dir: Fid, first: bool, names: usize, now: Time) {
+        let mut listings = self.0.borrow_mut();
+        let new = Listing { used: now, left: 0, names: limits::NAMES_AHEAD_LEAST, quiet_until: now, coming: false };
+        let listing = listings.entry(dir).or_insert(new);
+        if first {
+            *listing = Listing { coming: listing.coming, ..new };
+        }
+        (listing.used, listing.left) = (now, listing.left + names as u64);
+        if listings.len() > limits::LISTED {
+            let oldest = listings.iter().min_by_key(|(_, listing)| listing.used).map(|(dir, _)| *dir);
+            oldest.and_then(|dir| listings.remove(&dir));
+        }
+    }
+
+    /// A name is looked up: how many others to ask for with it. Then [`Listings::brought`] is due.
+    pub fn begin(&self, dir: Fid, now: Time) -> Option<u32> {
+        let mut listings = self.0.borrow_mut();
+        let listing = listings.get_mut(&dir)?;
+        if listing.left <= 1 || now.since(listing.used) >= limits::LISTED_TERM {
+            listings.remove(&dir);
+            return None;
+        }
+        if listing.coming || now < listing.quiet_until {
+            return None;
+        }
+        listing.coming = true;
+        let names = u64::from(listing.names).min(listing.left - 1) as u32;
+        listing.names = (listing.names * 2).min(limits::STATAHEAD_NAMES);
+        Some(names)
+    }
+
+    /// So many came; `any_new`: some of them were not known.
+    pub fn brought(&self, dir: Fid, names: usize, any_new: bool, now: Time) {
+        let mut listings = self.0.borrow_mut();
+        let Some(listing) = listings.get_mut(&dir) else { return };
+        listing.coming = false;
+        listing.left = listing.left.saturating_sub(1 + names as u64);
+        match any_new {
+            false => (listing.names, listing.quiet_until) = (limits::NAMES_AHEAD_LEAST, now + limits::NAMES_BUSY),
+            true => listing.used = now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const DIR: Fid = Fid { high: 0, low: 7 };
+
+    fn at(ms: u64) -> Time {
+        Time(0) + Duration::from_millis(ms)
+    }
+
+    /// Looks until no more come; how many each brought.
+    fn looks(listings: &Listings, now: Time) -> Vec<u32> {
+        let mut brought = Vec::new();
+        while let Some(names) = listings.begin(DIR, now) {
+            assert_eq!(listings.begin(DIR, now), None, "one at a time");
+            listings.brought(DIR, names as usize, true, now);
+            brought.push(names);
+        }
+        brought
+    }
+
+    #[test]
+    fn ever_more_names_come_but_none_more_than_were_listed() {
+        let listings = Listings::default();
+        assert_eq!(looks(&listings, at(0)), [], "nothing was listed");
+        listings.listed(DIR, true, 600, at(0));
+        listings.listed(DIR, false, 400, at(0));
+        let brought = looks(&listings, at(1));
+        assert_eq!(brought[..7], [8, 16, 32, 64, 128, 256, 256]);
+        assert_eq!(brought.iter().sum::<u32>() as usize + brought.len(), 1000);
+        listings.listed(DIR, true, 10, at(2));
+        assert_eq!(looks(&listings, at(2)), [8], "another listing");
+    }
+
+    #[test]
+    fn a_listing_is_forgotten_and_one_whose_names_are_busy_left_alone_for_a_while() {
+        let listings = Listings::default();
+        listings.listed(DIR, true, 1000, at(0));
+        assert_eq!(listings.begin(DIR, at(1)), Some(8));
+        listings.brought(DIR, 20, false, at(2));
+        assert_eq!(listings.begin(DIR, at(3)), None);
+        let later = at(2) + limits::NAMES_BUSY;
+        assert_eq!(listings.begin(DIR, later), Some(8));
+        listings.brought(DIR, 8, true, later);
+        assert_eq!(listings.begin(DIR, later + limits::LISTED_TERM), None);
+        for low in 0..=limits::LISTED as u64 {
+            listings.listed(Fid { high: 1, low }, true, 5, at(low));
+        }
+        assert_eq!(listings.0.borrow().len(), limits::LISTED);
+        assert_eq!(listings.begin(Fid { high: 1, low: 0 }, at(100)), None, "the oldest went");
+    }
+}

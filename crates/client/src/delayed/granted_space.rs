@@ -1,0 +1,194 @@
+//! Space that OSTs have granted for buffered writes. Pure; the asking: `write_back/space.rs`.
+//!
+//! Invariant: no more is counted on than an OST has granted; what it uses up on the way is counted twice rather than not at all.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
+
+use forebay_env::{Time, sync::Mutex};
+use forebay_proto::Errno;
+use forebay_rpc::RpcError;
+
+use crate::limits;
+
+/// What a write of so many bytes, in so many pieces, uses up of a grant.
+pub(crate) fn cost(bytes: u64, pieces: u64) -> u64 {
+    bytes + pieces * limits::PIECE_ROOM_BYTES
+}
+
+/// As a request tells it.
+pub(crate) fn request_cost(bytes: u64, pieces: usize) -> u32 {
+    u32::try_from(cost(bytes, pieces as u64)).expect("a request has few bytes")
+}
+
+/// What the OSTs have granted.
+#[derive(Default)]
+pub(crate) struct GrantedSpace {
+    osts: RefCell<BTreeMap<u32, Share>>,
+    /// The task that gives back what is not used runs.
+    pub ageing: Cell<bool>,
+    /// The client is unmounted.
+    pub over: Cell<bool>,
+}
+
+/// What one has.
+#[derive(Default)]
+pub(crate) struct Share {
+    /// Granted, not used yet, and counted on.
+    pub left: u64,
+    /// The OST may have set aside so much, as far as is known here.
+    pub granted: u64,
+    /// All that was used so far.
+    pub used: u64,
+    /// There was less than was wanted: it is not asked again before.
+    pub refused_until: Time,
+    /// It is being asked for more than is needed now.
+    pub asking: bool,
+    /// It is being given back.
+    pub giving: bool,
+    /// Somebody counted on it since that was looked at last.
+    pub wanted: bool,
+    /// It is asked one thing after another.
+    pub turn: Rc<Mutex<()>>,
+}
+
+impl GrantedSpace {
+    /// Which of `osts` have not granted `bytes`. The others are counted on.
+    pub fn lacking(&self, osts: impl IntoIterator<Item = u32>, bytes: u64) -> Vec<u32> {
+        let mut shares = self.osts.borrow_mut();
+        let mut lacks = |ost: &u32| match shares.get_mut(ost) {
+            Some(share) if share.left >= bytes => {
+                share.wanted = true;
+                false
+            }
+            _ => true,
+        };
+        osts.into_iter().filter(|ost| lacks(ost)).collect()
+    }
+
+    /// What came of a request that might use so much of it: all but those refused for want of room count as if they had.
+    pub fn asked<T>(&self, ost: u32, bytes: u32, result: &Result<T, RpcError>) {
+        let is_refused = matches!(result, Err(RpcError::Reply(reply)) if reply.errno == Errno::ENOSPC);
+        if bytes > 0 && !is_refused {
+            self.used(ost, bytes.into());
+        }
+    }
+
+    /// So much was used of it.
+    pub fn used(&self, ost: u32, bytes: u64) {
+        self.with(ost, |share| (share.left, share.used) = (share.left.saturating_sub(bytes), share.used + bytes));
+    }
+
+    /// The OST may have been started again: what is counted on, and nothing more until it has granted that.
+    pub fn claim(&self, ost: u32, held: u64) -> u64 {
+        self.with(ost, |share| {
+            share.left = share.left.min(held);
+            share.left
+        })
+    }
+
+    /// The OST has ended the session, and its grant with it.
+    pub fn forget(&self, ost: u32) {
+        self.with(ost, |share| (share.left, share.granted) = (0, 0));
+    }
+
+    /// What comes is another client's, to whom nothing was granted.
+    pub fn forget_all(&self) {
+        self.osts.borrow_mut().values_mut().for_each(|share| (share.left, share.granted) = (0, 0));
+    }
+
+    /// The sessions are closed, and all that was granted went with them.
+    pub fn end(&self) {
+        self.over.set(true);
+    }
+
+    /// One of them had less than was wanted, a moment ago.
+    pub fn any_refuses(&self, osts: &[u32], now: Time) -> bool {
+        let shares = self.osts.borrow();
+        osts.iter().any(|ost| shares.get(ost).is_some_and(|share| share.refused_until > now))
+    }
+
+    /// Which of `osts` have less than `bytes` left, and are to be asked for more.
+    pub fn low(&self, osts: impl IntoIterator<Item = u32>, bytes: u64, now: Time) -> Vec<u32> {
+        let mut shares = self.osts.borrow_mut();
+        let mut is_low = |ost: &u32| {
+            let share = shares.entry(*ost).or_default();
+            share.left < bytes && share.refused_until <= now && !std::mem::replace(&mut share.asking, true)
+        };
+        osts.into_iter().filter(|ost| is_low(ost)).collect()
+    }
+
+    /// What nobody has counted on since this was asked last, and is more than `held`: it is being given back now.
+    pub fn unused(&self, held: u64) -> Vec<u32> {
+        let mut shares = self.osts.borrow_mut();
+        let is_unused = |share: &mut Share| {
+            let is_wanted = std::mem::take(&mut share.wanted);
+            !is_wanted && share.granted > held && !std::mem::replace(&mut share.giving, true)
+        };
+        shares.iter_mut().filter_map(|(ost, share)| is_unused(share).then_some(*ost)).collect()
+    }
+
+    pub fn has_any(&self) -> bool {
+        self.osts.borrow().values().any(|share| share.granted > 0)
+    }
+
+    pub fn with<T>(&self, ost: u32, look: impl FnOnce(&mut Share) -> T) -> T {
+        look(self.osts.borrow_mut().entry(ost).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(left: &[(u32, u64)]) -> GrantedSpace {
+        let room = GrantedSpace::default();
+        left.iter().for_each(|(ost, left)| room.with(*ost, |share| (share.left, share.granted) = (*left, *left)));
+        room
+    }
+
+    #[test]
+    fn what_is_used_is_not_left() {
+        let room = room(&[(1, 1000), (2, 300)]);
+        assert_eq!(room.lacking([1, 2, 3], 500), [2, 3]);
+        room.used(1, 600);
+        assert_eq!(room.lacking([1, 2, 3], 400), [2, 3]);
+        assert_eq!(room.lacking([1], 401), [1]);
+        room.used(1, 600);
+        assert_eq!(room.lacking([1], 1), [1]);
+    }
+
+    #[test]
+    fn a_target_that_may_have_restarted_hears_what_is_counted_on_and_no_more_is() {
+        let room = room(&[(1, 1000), (2, 300)]);
+        assert_eq!((room.claim(1, 400), room.claim(2, 400), room.claim(3, 400)), (400, 300, 0));
+        assert_eq!(room.lacking([1, 2], 401), [1, 2]);
+        room.forget(1);
+        assert_eq!(room.lacking([1], 1), [1]);
+    }
+
+    #[test]
+    fn what_nobody_counted_on_for_a_while_is_found() {
+        let room = room(&[(1, 1000), (2, 1000), (3, 0)]);
+        assert_eq!(room.lacking([1, 2], 10), []);
+        assert_eq!(room.unused(0), []);
+        assert_eq!(room.lacking([2], 10), []);
+        assert_eq!((room.unused(1000), room.unused(999)), (vec![], vec![1, 2]));
+        assert_eq!(room.unused(0), [], "it is being given back");
+        // What the OST may have, though nobody counts on it any more.
+        let room = self::room(&[(1, 1000)]);
+        assert_eq!((room.claim(1, 0), room.has_any(), room.unused(0)), (0, true, vec![1]));
+    }
+
+    #[test]
+    fn an_ost_that_had_less_is_not_asked_again_at_once() {
+        let room = room(&[(1, 100), (2, 100)]);
+        room.with(1, |share| share.refused_until = Time(50));
+        assert!(room.any_refuses(&[1, 2], Time(49)) && !room.any_refuses(&[1, 2], Time(50)));
+        assert_eq!(room.low([1, 2], 200, Time(49)), [2]);
+        assert_eq!(room.low([1, 2], 200, Time(50)), [1], "the other one is being asked");
+    }
+}

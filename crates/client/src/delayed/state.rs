@@ -1,0 +1,93 @@
+//! What a client has delayed: the queue, and files whose create is in it.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
+
+use forebay_env::sync::Notify;
+use forebay_proto::{Fid, message::Attr};
+
+use crate::{
+    ClientResult,
+    delayed::queue::{DelayedQueue, Scope},
+    delayed::set_attr::DelayedSetAttr,
+    file::OpenFile,
+    payload::Payload,
+    session::instance::ClientInstance,
+};
+
+/// Delayed operations of a client.
+#[derive(Default)]
+pub(crate) struct Delayed {
+    pub queue: RefCell<DelayedQueue>,
+    /// Files whose create is in the queue.
+    pub coming: RefCell<BTreeMap<Fid, Rc<Made>>>,
+    /// Flushes under way that wait for changes of entries: no request waits for another one to go with meanwhile.
+    waiting: Cell<usize>,
+    /// An operation has ended, or can be sent now.
+    pub ended: Notify,
+}
+
+/// While it lives no delayed operation waits for another request to go with.
+pub(crate) struct Hurry<'a>(&'a Delayed);
+
+impl Delayed {
+    /// Somebody waits for changes of entries.
+    pub fn hurry(&self) -> Hurry<'_> {
+        self.waiting.set(self.waiting.get() + 1);
+        Hurry(self)
+    }
+
+    /// Nobody waits for changes of entries.
+    pub fn is_patient(&self) -> bool {
+        self.waiting.get() == 0
+    }
+
+    /// Some operation is in `scope`.
+    pub fn has(&self, scope: Scope<'_>) -> bool {
+        self.queue.borrow().has(scope)
+    }
+
+    /// A file whose create is in the queue.
+    pub fn coming(&self, fid: Fid) -> Option<Rc<Made>> {
+        self.coming.borrow().get(&fid).cloned()
+    }
+}
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+    }
+}
+
+/// A file whose create was acknowledged.
+pub(crate) struct Made {
+    pub handle: u64,
+    pub permissions: u32,
+    pub result: RefCell<Option<ClientResult<OpenFile>>>,
+    pub arrived: Notify,
+    /// What was done with it so far, while it is still coming.
+    pub on_pending: RefCell<Option<OnPendingCreate>>,
+}
+
+/// What was done with a file that is still coming.
+pub(crate) struct OnPendingCreate {
+    /// What programs were told that it is like.
+    pub attr: Attr,
+    pub writes: Vec<(u64, Payload)>,
+    pub bytes: u64,
+    /// When the last of them was written.
+    pub at_ns: i64,
+    pub set_attr: Option<DelayedSetAttr>,
+    /// In which all of it was answered.
+    pub instance: ClientInstance,
+}
+
+impl OnPendingCreate {
+    /// Nothing, with a file that will be like that.
+    pub fn new(attr: Attr, instance: ClientInstance) -> Self {
+        Self { attr, writes: Vec::new(), bytes: 0, at_ns: 0, set_attr: None, instance }
+    }
+}
