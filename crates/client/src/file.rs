@@ -16,7 +16,6 @@ use forebay_proto::{
 
 use crate::{
     ClientError, ClientResult,
-    cache::access_times::Accessed,
     cache::choices::Known,
     cache::inline_data::InlineData,
     cache::read_cache::{Pattern, ReaderGroup},
@@ -80,8 +79,6 @@ pub(crate) struct FileAttributes {
     mtime: Cell<(u64, i64)>,
     /// Attributes of a file that only this client has open, and when they were asked for.
     pub like: RefCell<Option<(Ticket, Attr)>>,
-    /// When it was read last, if the MDT may not know.
-    pub accessed: Cell<Option<Accessed>>,
 }
 
 /// Raises of a file's size at its home.

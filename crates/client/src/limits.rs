@@ -174,5 +174,5 @@ pub const WATCH_UNUSED: u32 = 16;
 pub const WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// How long what was read, and stays open, may wait until the MDT is told: at most one request for a file in so long.
 pub const ACCESS_TERM: Duration = Duration::from_secs(60);
-/// Directories that were listed, and of which the MDT is not told yet; of more none is told.
-pub const LISTED_DIRECTORIES: usize = 16 << 10;
+/// Access times of files and directories that the MDT is not told yet; of more none is told.
+pub const ACCESSES: usize = 64 << 10;

@@ -5,16 +5,54 @@ use crate::{
     cache::accesses::with_access,
     cache::inline,
     client::Inner,
-    delayed::flush::CloseBegun,
-    file::{FileOwner, FileState, OpenFile, OpenInner, Stage},
-    leases::Holds,
+    delayed::{buffered::Taken, flush::CloseBegun},
+    file::{FileOwner, FileState, OpenFile, OpenInner, Stage, Writer},
+    leases::{Holds, Ticket},
     limits,
     session::instance::ClientInstance,
     tasks::detached,
 };
 use forebay_env::Boxed;
-use forebay_proto::{Errno, message::Close};
+use forebay_proto::{
+    Errno,
+    message::{Close, Closed, SetAttr},
+};
+use forebay_rpc::{Reservation, RpcError};
 use std::{cell::Cell, rc::Rc};
+
+/// What goes to the MDT along with a close.
+#[derive(Default)]
+struct GoesAlong {
+    /// Of the session, reserved for it.
+    slot: Option<Reservation>,
+    /// All bytes of the file.
+    taken: Option<Taken<Writer>>,
+    /// Attributes that were set.
+    set: Option<SetAttr>,
+}
+
+impl GoesAlong {
+    /// The close of a handle, without what is set. `done`: epoch and size that the OSTs told of what was lost.
+    fn close(&self, file: &FileState, handle: u64, wrote: bool, done: Option<(u64, u64)>) -> Close {
+        let (truncate_epoch, size) = file.size_to_close(done);
+        let (attr_epoch, mtime_ns) = file.time();
+        // What was lost is a hole, where more follows.
+        let sparse = file.is_sparse() || file.losses() > 0;
+        let (fid, inline, set) = (file.fid, None, None);
+        let close = Close { fid, handle, wrote, size, truncate_epoch, mtime_ns, attr_epoch, sparse, inline, set };
+        match &self.taken {
+            None => close,
+            // No OST has told a time.
+            Some(taken) => Close {
+                attr_epoch: taken.by().attr_epoch,
+                mtime_ns: taken.by().at_ns,
+                size: taken.bytes().len() as u64,
+                inline: Some(taken.bytes().clone()),
+                ..close
+            },
+        }
+    }
+}
 
 impl Client {
     /// close(2) of one descriptor: reports acknowledged writes that were lost; sends what was kept back, unless nobody else can tell
@@ -69,7 +107,7 @@ impl Client {
     }
 
     /// Closes a handle at the MDT, after all writes of the file were replied.
-    pub(super) async fn end(
+    async fn end(
         self,
         file: Rc<FileState>,
         handle: u64,
@@ -77,96 +115,25 @@ impl Client {
         wrote: Rc<Cell<bool>>,
         _begun: CloseBegun,
     ) -> ClientResult<()> {
-        let taken = if writes { self.take_inline(&file).await } else { None };
-        if taken.is_none() {
-            // What is lost of it, `close` reports.
-            let _ = self.flush_writes(&file).await;
-        }
-        file.sharing.leave(handle);
-        file.idle().await;
-        // As long as it takes the lease on the data is watched; and before what was set ahead is taken: while that is on its way the MDT
-        // is asked for nothing else.
-        let done = match writes && wrote.get() && taken.is_none() {
-            true => self.learn_what_was_done(&file).await,
-            false => None,
-        };
-        if self.writer_goes(&file, writes) && taken.is_none() {
-            let _ = self.flush_writes(&file).await;
-        }
+        let (mut along, done) = self.finish_writes(&file, handle, writes, wrote.get()).await;
         self.handle_goes(&file);
-        let (mut slot, taken, mut set) = match taken {
-            Some((slot, taken, set)) => (Some(slot), Some(taken), set),
-            None => (None, None, None),
-        };
         if let Some(set_attr) = file.take_set_attr() {
-            let (own, request) = set_attr.into_request(file.fid);
-            (slot, set) = (Some(own), Some(request));
+            let (slot, set) = set_attr.into_request(file.fid);
+            (along.slot, along.set) = (Some(slot), Some(set));
         }
-        let accessed = file.take_access();
-        let (truncate_epoch, size) = file.size_to_close(done);
-        let (attr_epoch, mtime_ns) = file.time();
-        let mut request = Close {
-            fid: file.fid,
-            handle,
-            // Whoever was still writing when it was closed has ended by now.
-            wrote: wrote.get(),
-            size,
-            truncate_epoch,
-            mtime_ns,
-            attr_epoch,
-            // What was lost is a hole, where more follows.
-            sparse: file.is_sparse() || file.losses() > 0,
-            inline: None,
-            set: with_access(set.clone(), file.fid, accessed),
+        let accessed = self.take_access(file.fid);
+        // Whoever was still writing when it was closed has ended by now.
+        let request = Close {
+            set: with_access(along.set.clone(), file.fid, accessed),
+            ..along.close(&file, handle, wrote.get(), done)
         };
-        if let Some(taken) = &taken {
-            // No OST has told a time.
-            (request.attr_epoch, request.mtime_ns) = (taken.by().attr_epoch, taken.by().at_ns);
-            request.size = taken.bytes().len() as u64;
-            request.inline = Some(taken.bytes().clone());
-        }
         // Nobody waits for it but the kernel's own memory of the handle.
-        let mut asked = self.inner.mdt.leases.ticket();
         if let Some(held) = self.inner.opens.handles.borrow_mut().get_mut(&handle) {
             held.closing = true;
         }
-        let mut closed = self.mdt_patiently(file.fid, &request, slot).await;
-        let brought = taken.is_some() || set.is_some();
-        if brought && closed.as_ref().is_err_and(inline::is_refused) {
-            // By themselves, and the attributes first: what sends bytes may ask the MDT for something.
-            if let Some(set) = set {
-                self.send_set(&file, &set, None).await;
-            }
-            if let Some(taken) = taken {
-                self.send_inline(&file, taken).await;
-            }
-            let done = self.learn_what_was_done(&file).await;
-            (request.truncate_epoch, request.size) = file.size_to_close(done);
-            (request.inline, request.set) = (None, None);
-            (request.attr_epoch, request.mtime_ns) = file.time();
-            asked = self.inner.mdt.leases.ticket();
-            closed = self.mdt_patiently(file.fid, &request, None).await;
-        } else {
-            let outcome = closed.as_ref().map(drop);
-            if let Some(taken) = taken {
-                match outcome {
-                    Ok(()) => {
-                        file.size.borrow_mut().see(request.truncate_epoch, request.size);
-                        file.told_time(request.attr_epoch, request.mtime_ns);
-                    }
-                    Err(error) => {
-                        let words = format!("buffered writes went with a close: {error}");
-                        self.inner.report_loss(file.fid, Errno::EIO, &words);
-                    }
-                }
-                self.end_inline(&file, taken);
-            }
-            if set.is_some() {
-                self.closed_set(&file, outcome);
-            }
-        }
+        let (asked, closed) = self.send_close(&file, request, along).await;
         if let Some(at_ns) = accessed {
-            file.access_told(at_ns);
+            self.access_told(file.fid, at_ns);
         }
         // Only now: while the MDT may not have executed it, the handle is named to it after a restart.
         self.inner.opens.handles.borrow_mut().remove(&handle);
@@ -180,6 +147,88 @@ impl Client {
             self.inner.listen();
         }
         Ok(())
+    }
+
+    /// The file's writes are replied, or go along with the close. Returns that, and epoch and size that the OSTs told of what was lost.
+    async fn finish_writes(
+        &self,
+        file: &Rc<FileState>,
+        handle: u64,
+        writes: bool,
+        wrote: bool,
+    ) -> (GoesAlong, Option<(u64, u64)>) {
+        let inline = if writes { self.take_inline(file).await } else { None };
+        if inline.is_none() {
+            // What is lost of it, `close` reports.
+            let _ = self.flush_writes(file).await;
+        }
+        file.sharing.leave(handle);
+        file.idle().await;
+        // As long as it takes the lease on the data is watched; and before what was set ahead is taken: while that is on its way the MDT
+        // is asked for nothing else.
+        let done = match writes && wrote && inline.is_none() {
+            true => self.learn_what_was_done(file).await,
+            false => None,
+        };
+        if self.writer_goes(file, writes) && inline.is_none() {
+            let _ = self.flush_writes(file).await;
+        }
+        let along = inline.map_or_else(GoesAlong::default, |(slot, taken, set)| GoesAlong {
+            slot: Some(slot),
+            taken: Some(taken),
+            set,
+        });
+        (along, done)
+    }
+
+    /// Sends a close. What the MDT does not take along goes by itself, and the close once more without it. Returns when it was asked.
+    async fn send_close(
+        &self,
+        file: &Rc<FileState>,
+        mut request: Close,
+        along: GoesAlong,
+    ) -> (Ticket, Result<Closed, RpcError>) {
+        let GoesAlong { slot, taken, set } = along;
+        let asked = self.inner.mdt.leases.ticket();
+        let closed = self.mdt_patiently(file.fid, &request, slot).await;
+        let brought = taken.is_some() || set.is_some();
+        if brought && closed.as_ref().is_err_and(inline::is_refused) {
+            // By themselves, and the attributes first: what sends bytes may ask the MDT for something.
+            if let Some(set) = set {
+                self.send_set(file, &set, None).await;
+            }
+            if let Some(taken) = taken {
+                self.send_inline(file, taken).await;
+            }
+            let done = self.learn_what_was_done(file).await;
+            (request.truncate_epoch, request.size) = file.size_to_close(done);
+            (request.inline, request.set) = (None, None);
+            (request.attr_epoch, request.mtime_ns) = file.time();
+            let asked = self.inner.mdt.leases.ticket();
+            return (asked, self.mdt_patiently(file.fid, &request, None).await);
+        }
+        if let Some(taken) = taken {
+            self.inline_closed(file, &request, taken, closed.as_ref().err());
+        }
+        if set.is_some() {
+            self.closed_set(file, closed.as_ref().map(drop));
+        }
+        (asked, closed)
+    }
+
+    /// The file's bytes went with a close: they are there, or lost.
+    fn inline_closed(&self, file: &Rc<FileState>, request: &Close, taken: Taken<Writer>, error: Option<&RpcError>) {
+        match error {
+            None => {
+                file.size.borrow_mut().see(request.truncate_epoch, request.size);
+                file.told_time(request.attr_epoch, request.mtime_ns);
+            }
+            Some(error) => {
+                let words = format!("buffered writes went with a close: {error}");
+                self.inner.report_loss(file.fid, Errno::EIO, &words);
+            }
+        }
+        self.end_inline(file, taken);
     }
 }
 

@@ -48,7 +48,7 @@ impl Client {
     ) -> Boxed<'a, ClientResult<Attr>> {
         Box::pin(async move {
             if changes.atime.is_some() {
-                self.forget_access(fid);
+                self.inner.cache.accesses.forget(fid);
             }
             if let Some(attr) = self.delay_set_attr(caller, fid, &changes) {
                 return Ok(attr);

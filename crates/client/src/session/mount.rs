@@ -1,6 +1,9 @@
 //! Start and end of a client.
 
-use std::rc::{Rc, Weak};
+use std::{
+    rc::{Rc, Weak},
+    time::Duration,
+};
 
 use forebay_env::{Boxed, Env};
 use forebay_proto::{Errno, TargetId, Uuid, limits::BLOCK_BYTES, limits::BULK_BYTES};
@@ -63,7 +66,7 @@ impl Client {
             let closed = self.close_all().await;
             let synced = self.sync_started().await;
             // No loss if the MDT is away.
-            let _ = self.env().timeout(forebay_rpc::limits::CLOSE_TIMEOUT, self.tell_accesses(None)).await;
+            let _ = self.env().timeout(forebay_rpc::limits::CLOSE_TIMEOUT, self.tell_accesses(Duration::ZERO)).await;
             let sessions = self.inner.peers.started().into_iter().map(|peer| async move {
                 peer.session.close().await;
                 ClientResult::Ok(())
