@@ -22,6 +22,7 @@ pub mod limits;
 pub mod mode;
 mod ops;
 mod payload;
+mod posix;
 mod session;
 mod stats;
 mod tasks;
@@ -48,5 +49,9 @@ pub use ops::setattr::{SetAttributes, SetTime};
 pub use ops::statfs::StatFs;
 pub use ops::{handle::OpenFile, open::OpenMode};
 pub use payload::Payload;
+pub use posix::{
+    change::{WriteAt, WriteOptions},
+    privileges::{CAPABILITY_XATTR, Process},
+};
 pub use session::waits::Awaited;
 pub use stats::ClientStats;

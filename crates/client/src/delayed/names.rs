@@ -39,7 +39,7 @@ const S_ISGID: u32 = 0o2000;
 const S_ISVTX: u32 = 0o1000;
 const SET_IDS: u32 = 0o6000;
 
-/// A file that [`Client::create_delayed`] has answered for: open as soon as the MDT has made it.
+/// An open file, or one that [`Client::create_delayed`] has answered for: open as soon as the MDT has made it.
 #[derive(Clone)]
 pub struct PendingFile {
     inner: Rc<Made>,
@@ -49,7 +49,6 @@ pub(crate) struct Made {
     /// Who asked for it; nobody where it was open at once.
     client: Option<Client>,
     handle: u64,
-    permissions: u32,
     result: RefCell<Option<ClientResult<OpenFile>>>,
     arrived: Notify,
     /// What was done with it so far, while it is still coming.
@@ -67,16 +66,6 @@ impl PendingFile {
     /// The handle's number.
     pub fn handle(&self) -> u64 {
         self.inner.handle
-    }
-
-    /// Permission bits of the file.
-    pub fn permissions(&self) -> u32 {
-        self.inner.permissions
-    }
-
-    /// Whether the file had extended attributes when it was opened: one that is still coming has none.
-    pub fn has_xattrs(&self) -> bool {
-        self.arrived().is_some_and(|file| file.is_ok_and(|file| file.has_xattrs()))
     }
 
     /// As [`PendingFile::file`], if that is known already.
@@ -118,10 +107,10 @@ impl PendingFile {
 
 impl From<OpenFile> for PendingFile {
     fn from(file: OpenFile) -> Self {
-        let (handle, permissions) = (file.handle(), file.permissions());
+        let handle = file.handle();
         let result = RefCell::new(Some(Ok(file)));
         let (arrived, on_pending) = (Notify::new(), RefCell::default());
-        Self { inner: Rc::new(Made { client: None, handle, permissions, result, arrived, on_pending }) }
+        Self { inner: Rc::new(Made { client: None, handle, result, arrived, on_pending }) }
     }
 }
 
@@ -173,7 +162,7 @@ impl Client {
         let (result, arrived) = (RefCell::default(), Notify::new());
         let on_pending =
             RefCell::new((open.write && !open.sync).then(|| OnPendingCreate::new(attr.clone(), self.inner.instance())));
-        let made = Made { client: Some(self.clone()), handle, permissions, result, arrived, on_pending };
+        let made = Made { client: Some(self.clone()), handle, result, arrived, on_pending };
         let coming = PendingFile { inner: Rc::new(made) };
         self.inner.delayed.coming.borrow_mut().insert(fid, coming.inner.clone());
         let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());

@@ -2,8 +2,8 @@
 
 use super::open::OpenMode;
 use crate::{
-    Caller, Client, ClientError, ClientResult, cache::read_cache::Pattern, file::FileState,
-    session::instance::ClientInstance,
+    Caller, Client, ClientError, ClientResult, cache::read_cache::Pattern, client::Inner, file::FileState,
+    posix::privileges::Privileges, session::instance::ClientInstance,
 };
 use forebay_proto::{Errno, Fid, Layout, message::OpenHandle};
 use std::{
@@ -23,10 +23,8 @@ pub(crate) struct OpenInner {
     pub(super) client: Client,
     pub(super) caller: Caller,
     pub state: Rc<FileState>,
-    /// Permission bits when it was opened.
-    pub(super) permissions: u32,
-    /// It had extended attributes when it was opened.
-    pub(super) has_xattrs: bool,
+    /// Those of the file that a change of its bytes removes.
+    pub privileges: Privileges,
     pub(super) handle: u64,
     pub(super) mode: OpenMode,
     pub(super) stage: Cell<Stage>,
@@ -79,16 +77,6 @@ impl OpenFile {
         self.inner.mode
     }
 
-    /// Permission bits of the file when it was opened.
-    pub fn permissions(&self) -> u32 {
-        self.inner.permissions
-    }
-
-    /// Whether the file had extended attributes when it was opened.
-    pub fn has_xattrs(&self) -> bool {
-        self.inner.has_xattrs
-    }
-
     /// The file's layout.
     pub fn layout(&self) -> Rc<Layout> {
         self.inner.state.layout()
@@ -113,6 +101,11 @@ impl OpenFile {
 
     pub(crate) fn state(&self) -> &Rc<FileState> {
         &self.inner.state
+    }
+
+    /// Nobody has begun to close it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.inner.stage.get() != Stage::Closed
     }
 
     /// Fails if the handle is no longer good, or (once per loss) if acknowledged changes of the file were lost.
@@ -187,6 +180,15 @@ impl OpenFile {
 
     pub(crate) fn check_read(&self) -> ClientResult<()> {
         if self.inner.mode.read { self.check() } else { Err(Errno::EBADF.into()) }
+    }
+}
+
+impl Inner {
+    /// This client's handles of the file.
+    pub(crate) fn handles_of(&self, fid: Fid) -> Vec<OpenFile> {
+        let handles = self.opens.handles.borrow();
+        let of_file = handles.values().filter(|handle| handle.open.fid == fid);
+        of_file.filter_map(|handle| handle.inner.upgrade()).map(|inner| OpenFile { inner }).collect()
     }
 }
 

@@ -1,13 +1,16 @@
 //! Opens: of a name that was found, of an inode, and what a reply to an open brings.
 
 use super::handle::{OpenFile, OpenHandleEntry, OpenInner, Stage};
-use crate::{Caller, Client, ClientError, ClientResult, delayed::queue::Scope, leases::Ticket, tasks::detached};
+use crate::{
+    Caller, Client, ClientError, ClientResult, delayed::queue::Scope, leases::Ticket, posix::privileges::Privileges,
+    tasks::detached,
+};
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
     Errno, Fid,
     limits::OPEN_FILES,
-    message::{Attr, Create, LayoutSpec, Open, OpenHandle, OpenReply, attr_flags, lease_flags, open_flags},
+    message::{Attr, Create, LayoutSpec, Open, OpenHandle, OpenReply, lease_flags, open_flags},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -27,11 +30,14 @@ pub struct OpenMode {
     pub truncate: bool,
     /// Writes are durable when they return (O_SYNC, O_DSYNC).
     pub sync: bool,
+    /// To run it as a program: the handle is there as long as the program runs.
+    pub execute: bool,
 }
 
 impl OpenMode {
     /// For reading only.
-    pub const READ: Self = Self { read: true, write: false, exclusive: false, truncate: false, sync: false };
+    pub const READ: Self =
+        Self { read: true, write: false, exclusive: false, truncate: false, sync: false, execute: false };
     /// For writing only.
     pub const WRITE: Self = Self { read: false, write: true, ..Self::READ };
     /// For reading and writing.
@@ -87,9 +93,10 @@ impl Client {
         })
     }
 
-    /// Opens a regular file.
+    /// Opens a regular file. ETXTBSY: that would truncate a running program ([`Client::check_not_running`]).
     pub fn open<'a>(&'a self, caller: &'a Caller, fid: Fid, mode: OpenMode) -> Boxed<'a, ClientResult<OpenFile>> {
         Box::pin(async move {
+            self.check_not_running(fid, mode)?;
             let (client, caller) = (self.clone(), caller.clone());
             detached(self.env(), async move {
                 let handle = client.new_handle()?;
@@ -161,8 +168,7 @@ impl Client {
         let inner = Rc::new(OpenInner {
             client: self.clone(),
             caller,
-            permissions: reply.attr.mode & crate::mode::PERMISSIONS,
-            has_xattrs: reply.attr.flags & attr_flags::XATTRS != 0,
+            privileges: Privileges::of(&reply.attr),
             handle,
             mode,
             stage: Cell::new(Stage::Open),
