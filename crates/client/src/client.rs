@@ -21,8 +21,7 @@ use crate::{
     delayed::buffered::WriteBack,
     delayed::{queue::Scope, state::Delayed},
     errors::Trouble,
-    file::FileState,
-    file::OpenHandleEntry,
+    file::{FileState, OpenFile, OpenHandleEntry},
     leases::watches::Watches,
     leases::{Leases, Ticket},
     session::fids::Fids,
@@ -250,6 +249,13 @@ impl Inner {
     /// The file's state, if anybody has it open.
     pub fn file(&self, fid: Fid) -> Option<Rc<FileState>> {
         self.opens.files.borrow().get(&fid).and_then(Weak::upgrade)
+    }
+
+    /// This client's handles of the file.
+    pub fn handles_of(&self, fid: Fid) -> Vec<OpenFile> {
+        let handles = self.opens.handles.borrow();
+        let of_file = handles.values().filter(|handle| handle.open.fid == fid);
+        of_file.filter_map(|handle| handle.inner.upgrade()).map(|inner| OpenFile { inner }).collect()
     }
 
     /// All files somebody has open, ordered.

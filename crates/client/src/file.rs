@@ -26,6 +26,7 @@ use crate::{
     errors::Trouble,
     leases::Ticket,
     open_mode::OpenMode,
+    posix::privileges::Privileges,
     session::instance::ClientInstance,
 };
 
@@ -426,10 +427,8 @@ pub(crate) struct OpenInner {
     pub(super) owner: Rc<dyn FileOwner>,
     pub(super) caller: Caller,
     pub state: Rc<FileState>,
-    /// Permission bits when it was opened.
-    pub(super) permissions: u32,
-    /// It had extended attributes when it was opened.
-    pub(super) has_xattrs: bool,
+    /// Those of the file that a change of its bytes removes.
+    pub privileges: Privileges,
     pub(super) handle: u64,
     pub(super) mode: OpenMode,
     pub(super) stage: Cell<Stage>,
@@ -482,16 +481,6 @@ impl OpenFile {
         self.inner.mode
     }
 
-    /// Permission bits of the file when it was opened.
-    pub fn permissions(&self) -> u32 {
-        self.inner.permissions
-    }
-
-    /// Whether the file had extended attributes when it was opened.
-    pub fn has_xattrs(&self) -> bool {
-        self.inner.has_xattrs
-    }
-
     /// The file's layout.
     pub fn layout(&self) -> Rc<Layout> {
         self.inner.state.layout()
@@ -516,6 +505,11 @@ impl OpenFile {
 
     pub(crate) fn state(&self) -> &Rc<FileState> {
         &self.inner.state
+    }
+
+    /// Nobody has begun to close it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.inner.stage.get() != Stage::Closed
     }
 
     /// Fails if the handle is no longer good, or (once per loss) if acknowledged changes of the file were lost.

@@ -24,6 +24,7 @@ pub mod mode;
 mod open_mode;
 mod ops;
 mod payload;
+mod posix;
 mod session;
 mod stats;
 mod tasks;
@@ -52,5 +53,9 @@ pub use ops::readdir::DirPage;
 pub use open_mode::OpenMode;
 pub use ops::statfs::StatFs;
 pub use payload::Payload;
+pub use posix::{
+    change::{WriteAt, WriteOptions},
+    privileges::{CAPABILITY_XATTR, Process},
+};
 pub use session::waits::Awaited;
 pub use stats::ClientStats;

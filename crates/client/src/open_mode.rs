@@ -15,11 +15,14 @@ pub struct OpenMode {
     pub truncate: bool,
     /// Writes are durable when they return (O_SYNC, O_DSYNC).
     pub sync: bool,
+    /// To run it as a program: the handle is there as long as the program runs.
+    pub execute: bool,
 }
 
 impl OpenMode {
     /// For reading only.
-    pub const READ: Self = Self { read: true, write: false, exclusive: false, truncate: false, sync: false };
+    pub const READ: Self =
+        Self { read: true, write: false, exclusive: false, truncate: false, sync: false, execute: false };
     /// For writing only.
     pub const WRITE: Self = Self { read: false, write: true, ..Self::READ };
     /// For reading and writing.

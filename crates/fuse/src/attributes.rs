@@ -8,11 +8,10 @@ use fuser::{FileAttr, FileHandle};
 
 use crate::{
     answer::Attributes,
-    caller::{Asker, S_ISGID, decided},
-    convert,
+    caller::{Asker, decided},
     data::ALL,
     pages::Answered,
-    server::{Open, Server},
+    server::Server,
 };
 
 impl Server {
@@ -72,9 +71,8 @@ impl Server {
             (Some(handle), Some(_)) => Some(self.file(handle)?.file().await?),
             _ => self.if_open(handle).await,
         };
-        let (sets_ids, cuts) = (changes.mode.is_some_and(convert::has_set_ids), changes.size.is_some());
         let set = self.set_as_allowed(asker, fid, changes, open.as_ref()).await;
-        let mut changed = match set {
+        let changed = match set {
             // The file has no name and no handle any more, so nobody can observe the change.
             Err(error) if error.errno == Errno::ESTALE && handle.is_none() => {
                 let attr = self.races.attr(ino).ok_or(error)?;
@@ -82,13 +80,6 @@ impl Server {
             }
             changed => changed?,
         };
-        // The kernel leaves it to the file system to drop set-id bits here.
-        if cuts && convert::has_set_ids(changed.mode) && !asker.keeps_set_ids() {
-            changed = self.without_set_ids(asker, changed).await?;
-        }
-        if sets_ids {
-            self.got_set_ids(fid);
-        }
         let attr = self.exact(&changed).await?;
         self.note_directory(&attr);
         Ok(Attributes { attr, valid_for: Duration::ZERO })
@@ -102,13 +93,14 @@ impl Server {
         changes: SetAttributes,
         open: Option<&OpenFile>,
     ) -> ClientResult<Attr> {
-        let set = async |caller: &Caller| self.client.setattr(caller, fid, changes.clone(), open).await;
+        // The kernel leaves it to the file system to drop set-id bits.
+        let set = async |caller: &Caller| self.client.setattr_as(&asker, caller, fid, changes.clone(), open).await;
         if asker.is_root() || changes.size.is_some() {
             return set(&decided()).await;
         }
         // In these cases the server decides by the caller's groups, which are not known here: it may clear a bit or
         // refuse.
-        let concerns_group = changes.gid.is_some() || changes.mode.is_some_and(|mode| mode & S_ISGID != 0);
+        let concerns_group = changes.gid.is_some() || changes.mode.is_some_and(|mode| mode & mode::S_ISGID != 0);
         if self.client.known_owner(fid).is_none() && !concerns_group {
             match set(&asker.plain()).await {
                 Err(error) if matches!(error.errno, Errno::EPERM | Errno::EACCES) => {}
@@ -154,36 +146,7 @@ impl Server {
         };
         let before = self.client.getattr(fid, None).await?.mode & mode::PERMISSIONS;
         let after = mode & mode::PERMISSIONS;
-        Ok(convert::without_set_ids(before, || false) == convert::without_set_ids(after, || false)
-            && after & !before == 0)
-    }
-
-    /// Clears set-id bits before `asker`, which lacks CAP_FSETID, changes bytes through `open`.
-    pub async fn drop_set_ids(&self, asker: Asker, ino: u64, open: &Open) -> ClientResult<()> {
-        let set_ids = open.got_set_ids.get();
-        if set_ids == 0 {
-            return Ok(());
-        }
-        let attr = self.client.getattr(self.fid(ino), None).await?;
-        let left = self.without_set_ids(asker, attr).await?;
-        if !convert::has_set_ids(left.mode) {
-            // Bits that were set again meanwhile still count.
-            open.got_set_ids.set(open.got_set_ids.get() - set_ids.min(open.got_set_ids.get()));
-        }
-        Ok(())
-    }
-
-    /// Clears the set-id bits that the file with `attr` loses when `asker` changes its bytes.
-    async fn without_set_ids(&self, asker: Asker, attr: Attr) -> ClientResult<Attr> {
-        let permissions = attr.mode & mode::PERMISSIONS;
-        let left = convert::without_set_ids(permissions, || asker.is_of_group(attr.gid));
-        if left == permissions {
-            return Ok(attr);
-        }
-        let changes = SetAttributes { mode: Some(left), ..SetAttributes::default() };
-        let attr = self.client.setattr(&decided(), attr.fid, changes, None).await?;
-        self.forget_attributes(attr.fid.low);
-        Ok(attr)
+        Ok(mode::without_set_ids(before, || false) == mode::without_set_ids(after, || false) && after & !before == 0)
     }
 
     pub async fn statfs(&self) -> ClientResult<StatFs> {

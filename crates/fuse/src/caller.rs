@@ -17,11 +17,11 @@
 
 use std::fs;
 
-use forebay_client::{Caller, ClientError, ClientResult};
+use forebay_client::{Caller, ClientError, ClientResult, Process, mode::S_ISGID};
 use forebay_env::{Bug, planted};
 use forebay_proto::Errno;
+use fuser::WriteFlags;
 
-pub(crate) const S_ISGID: u32 = 0o2000;
 /// CAP_FSETID among the bits of a process's capabilities.
 const CAP_FSETID: u64 = 1 << 4;
 /// What links in /proc to the initial user namespace read as. The kernel requires CAP_FSETID in that namespace.
@@ -47,16 +47,6 @@ impl Asker {
 
     pub fn is_root(&self) -> bool {
         self.uid == 0
-    }
-
-    /// Whether the process holds CAP_FSETID: files that it changes keep their set-id bits.
-    pub fn keeps_set_ids(&self) -> bool {
-        let Some(status) = status_of(self.pid) else { return self.is_root() };
-        parse_capabilities(&status) & CAP_FSETID != 0 && self.is_of_initial_users()
-    }
-
-    pub fn is_of_group(&self, gid: u32) -> bool {
-        self.gid == gid || groups_of(self.pid).contains(&gid)
     }
 
     /// The caller without supplementary groups.
@@ -99,6 +89,40 @@ impl Asker {
             }
         }
         make(&Caller { groups: groups_of(self.pid), ..caller }).await
+    }
+}
+
+impl Process for Asker {
+    fn keeps_set_ids(&self) -> bool {
+        let Some(status) = status_of(self.pid) else { return self.is_root() };
+        parse_capabilities(&status) & CAP_FSETID != 0 && self.is_of_initial_users()
+    }
+
+    fn is_of_group(&self, gid: u32) -> bool {
+        self.gid == gid || groups_of(self.pid).contains(&gid)
+    }
+}
+
+/// The process that sent a WRITE request: the kernel says whether it holds CAP_FSETID.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer {
+    asker: Asker,
+    keeps_set_ids: bool,
+}
+
+impl Writer {
+    pub fn new(asker: Asker, flags: WriteFlags) -> Self {
+        Self { asker, keeps_set_ids: !flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) }
+    }
+}
+
+impl Process for Writer {
+    fn keeps_set_ids(&self) -> bool {
+        self.keeps_set_ids
+    }
+
+    fn is_of_group(&self, gid: u32) -> bool {
+        self.asker.is_of_group(gid)
     }
 }
 

@@ -3,16 +3,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forebay_client::{Attr, OpenMode, SetTime, mode};
+use forebay_client::{Attr, OpenMode, SetTime, WriteAt, WriteOptions, mode};
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 
 use crate::limits;
 
 /// The kernel's private bit of open flags: the file is opened to be executed.
 pub(crate) const FMODE_EXEC: i32 = 0x20;
-const S_ISUID: u32 = 0o4000;
-const S_ISGID: u32 = 0o2000;
-const GROUP_EXECUTE: u32 = 0o010;
 
 pub(crate) fn file_type(mode: u32) -> FileType {
     match mode & mode::S_IFMT {
@@ -83,18 +80,16 @@ pub(crate) fn open_mode(flags: i32) -> OpenMode {
         truncate: flags & libc::O_TRUNC != 0,
         // O_SYNC contains this bit.
         sync: flags & libc::O_DSYNC != 0,
+        execute: flags & FMODE_EXEC != 0,
     }
 }
 
-pub(crate) fn has_set_ids(permissions: u32) -> bool {
-    permissions & (S_ISUID | S_ISGID) != 0
-}
-
-/// Permissions after a process without CAP_FSETID changed bytes: set-user-id and set-group-id are cleared. Set-group-id
-/// stays where the group may not execute the file and `is_of_group` is true.
-pub(crate) fn without_set_ids(permissions: u32, is_of_group: impl FnOnce() -> bool) -> u32 {
-    let stays = permissions & (S_ISGID | GROUP_EXECUTE) == S_ISGID && is_of_group();
-    permissions & !(S_ISUID | if stays { 0 } else { S_ISGID })
+/// A write at `offset` through a descriptor with these flags. fcntl(2) may have set or cleared O_APPEND, and pwritev2(2)
+/// sets the others for one write.
+pub(crate) fn write_options(offset: u64, flags: i32) -> WriteOptions {
+    let at = if flags & libc::O_APPEND != 0 { WriteAt::End } else { WriteAt::Offset(offset) };
+    // O_SYNC contains this bit.
+    WriteOptions { at, sync: flags & libc::O_DSYNC != 0 }
 }
 
 #[cfg(test)]
@@ -117,17 +112,16 @@ mod tests {
         let log = open_mode(libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_SYNC);
         assert_eq!(log, OpenMode { sync: true, ..OpenMode::WRITE });
         assert!(open_mode(libc::O_RDWR | libc::O_TRUNC | libc::O_EXCL).truncate);
+        assert_eq!(open_mode(FMODE_EXEC), OpenMode { execute: true, ..OpenMode::READ });
     }
 
     #[test]
-    fn a_write_drops_set_ids_but_not_set_group_id_without_group_execute_by_the_group() {
-        for (before, of_group, others) in
-            [(0o6755, 0o755, 0o755), (0o2644, 0o2644, 0o644), (0o6766, 0o2766, 0o766), (0o1777, 0o1777, 0o1777)]
-        {
-            assert_eq!(without_set_ids(before, || true), of_group, "{before:o}");
-            assert_eq!(without_set_ids(before, || false), others, "{before:o}");
+    fn flags_of_a_write_say_where_it_goes_and_whether_it_is_durable() {
+        assert_eq!(write_options(9, libc::O_RDWR), WriteOptions::at(9));
+        assert_eq!(write_options(9, libc::O_WRONLY | libc::O_APPEND), WriteOptions::END);
+        for flags in [libc::O_DSYNC, libc::O_SYNC] {
+            assert_eq!(write_options(9, flags), WriteOptions { sync: true, ..WriteOptions::at(9) });
         }
-        assert!(has_set_ids(0o4644) && has_set_ids(0o2644) && !has_set_ids(0o1777));
     }
 
     #[test]

@@ -3,15 +3,15 @@
 use std::{ops::Range, rc::Rc};
 
 use bytes::Bytes;
-use forebay_client::{Allocate, ClientResult, OpenFile};
+use forebay_client::{Allocate, ClientResult, PendingFile, WriteAt, WriteOptions};
 use forebay_proto::Errno;
 use fuser::{FileHandle, FopenFlags, WriteFlags};
 
 use crate::{
-    caller::{Asker, decided},
+    caller::{Asker, Writer, decided},
     convert, limits,
     pages::Answered,
-    server::{Open, Server},
+    server::Server,
     turns,
 };
 
@@ -23,37 +23,16 @@ pub(crate) const DATA_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(Fope
 
 impl Server {
     pub async fn open(self: &Rc<Self>, asker: Asker, ino: u64, flags: i32) -> ClientResult<(FileHandle, FopenFlags)> {
-        let mode = convert::open_mode(flags);
-        let is_executed = flags & convert::FMODE_EXEC != 0;
-        // The kernel refuses a writer before this, and anybody else only after it has opened the file, which truncates it.
-        if mode.truncate && !mode.write && self.is_executed(self.fid(ino)) {
-            return Err(Errno::ETXTBSY.into());
-        }
-        let open = async || self.client.open(&decided(), self.fid(ino), mode).await;
+        let (fid, mode) = (self.fid(ino), convert::open_mode(flags));
+        // The kernel refuses a writer before this, and anybody else only after it has opened the file, which truncates
+        // it. The pages of a running program are left alone.
+        self.client.check_not_running(fid, mode)?;
+        let open = async || self.client.open_as(&asker, &decided(), fid, mode).await;
         let file = match mode.truncate {
             true => self.change(ino, ALL, Answered::AtOnce, async || Ok((open().await?, ALL))).await?,
             false => open().await?,
         };
-        let handle = self.add_file(file, is_executed);
-        if mode.truncate {
-            let open = self.file(handle)?;
-            let dropped = self.privileges_go(asker, ino, &open).await;
-            if dropped.is_err() {
-                // The kernel releases only handles that it received.
-                self.release(handle).await?;
-            }
-            dropped?;
-        }
-        Ok((handle, DATA_FLAGS))
-    }
-
-    /// Clears set-id bits before a change of bytes whose request does not say whether the asker holds CAP_FSETID. (A
-    /// write does.) The kernel itself has already removed file capabilities.
-    async fn privileges_go(&self, asker: Asker, ino: u64, open: &Open) -> ClientResult<()> {
-        if open.got_set_ids.get() == 0 || asker.keeps_set_ids() {
-            return Ok(());
-        }
-        self.drop_set_ids(asker, ino, open).await
+        Ok((self.add_file(file), DATA_FLAGS))
     }
 
     /// Records that the file was read; the kernel asks for access times again after each read. `open_flags`: the
@@ -84,75 +63,52 @@ impl Server {
             self.write_pages(ino, &open.file().await?, offset, data).await?;
             return Ok(bytes);
         }
-        // The offset of an append is known only when it is executed.
-        let end = if open_flags & libc::O_APPEND != 0 { u64::MAX } else { offset + data.len() as u64 };
+        let options = convert::write_options(offset, open_flags);
+        let end = match options.at {
+            WriteAt::Offset(offset) => offset + data.len() as u64,
+            // The offset of an append is known only when it is executed.
+            WriteAt::End => u64::MAX,
+        };
         self.change(ino, offset..end, Answered::Settled, async || {
-            self.write_through(asker, ino, handle, offset, data, kind, open_flags).await
+            self.write_through(Writer::new(asker, kind), ino, handle, options, data).await
         })
         .await
     }
 
     /// A write that bypasses the kernel's pages. Returns how many bytes were written, and which range of the file
     /// changed.
-    #[allow(clippy::too_many_arguments)] // as the kernel's structure
     async fn write_through(
         &self,
-        asker: Asker,
+        writer: Writer,
         ino: u64,
         handle: FileHandle,
-        offset: u64,
+        options: WriteOptions,
         data: Bytes,
-        kind: WriteFlags,
-        open_flags: i32,
     ) -> ClientResult<(u32, Range<u64>)> {
         let open = self.file(handle)?;
-        self.drop_rights(asker, ino, &open, kind).await?;
-        let bytes = data.len() as u32;
-        let is_plain = open_flags & (libc::O_APPEND | libc::O_DSYNC) == 0;
-        if is_plain && open.write_early(offset, &data) {
-            return Ok((bytes, offset..offset + u64::from(bytes)));
+        let from = match options.at {
+            WriteAt::Offset(offset) => self.end_before(ino, &open, offset).await?,
+            WriteAt::End => u64::MAX,
+        };
+        let written = self.client.write_as(&writer, &open, options, data).await?;
+        let bytes = written.end - written.start;
+        if let (WriteAt::Offset(_), Some(Ok(file))) = (options.at, open.arrived()) {
+            turns::after_write(file.writers(), bytes as usize);
         }
-        let file = open.file().await?;
-        if open_flags & libc::O_APPEND != 0 {
-            let place = self.client.append(&file, data).await?;
-            self.sync_one(&file, open_flags).await?;
-            return Ok((bytes, place..place + u64::from(bytes)));
-        }
-        let start = self.end_before(ino, &file, offset).await?;
-        let written = self.client.write(&file, offset, data).await?;
-        self.sync_one(&file, open_flags).await?;
-        turns::after_write(file.writers(), written);
-        Ok((written as u32, start..offset + written as u64))
+        Ok((bytes as u32, from.min(written.start)..written.end))
     }
 
     /// Where the range that a change at `offset` affects begins: at the end of file, if that is before `offset`. A
     /// mapping may show there what a program has left behind the end.
-    async fn end_before(&self, ino: u64, file: &OpenFile, offset: u64) -> ClientResult<u64> {
-        match self.pages.are_there(ino) && file.leaves_a_gap(offset) {
-            true => Ok(self.client.getattr(file.fid(), Some(file)).await?.size.min(offset)),
+    async fn end_before(&self, ino: u64, open: &PendingFile, offset: u64) -> ClientResult<u64> {
+        if !self.pages.are_there(ino) {
+            return Ok(offset);
+        }
+        let file = open.file().await?;
+        match file.leaves_a_gap(offset) {
+            true => Ok(self.client.getattr(file.fid(), Some(&file)).await?.size.min(offset)),
             false => Ok(offset),
         }
-    }
-
-    /// A write removes set-id bits and capabilities.
-    async fn drop_rights(&self, asker: Asker, ino: u64, open: &Open, kind: WriteFlags) -> ClientResult<()> {
-        if kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.drop_set_ids(asker, ino, open).await?;
-        }
-        let capabilities = open.got_capability.get();
-        if capabilities > 0 {
-            self.drop_capability(ino).await?;
-            // A capability that was set again meanwhile still counts.
-            open.got_capability.set(open.got_capability.get() - capabilities.min(open.got_capability.get()));
-        }
-        Ok(())
-    }
-
-    /// RWF_DSYNC and RWF_SYNC of pwritev2(2) make one write synchronous through a descriptor without O_SYNC.
-    async fn sync_one(&self, file: &OpenFile, open_flags: i32) -> ClientResult<()> {
-        // O_SYNC contains this bit.
-        let asked = open_flags & libc::O_DSYNC != 0;
-        if asked && !file.mode().sync { self.client.fsync(file, true).await } else { Ok(()) }
     }
 
     /// copy_file_range(2) to the file `ino`. Returns the number of bytes copied: fewer than requested once `enough` is
@@ -173,11 +129,10 @@ impl Server {
             if self.pages.are_there(ino) {
                 return Err(Errno::EXDEV.into());
             }
-            let open = self.file(to)?;
-            self.privileges_go(asker, ino, &open).await?;
             let (from, to) = (self.file(from)?.file().await?, self.file(to)?.file().await?);
             from.size_is_used();
-            let copied = self.client.copy_range((&from, offset_in), (&to, offset_out), bytes, enough).await?;
+            let copied =
+                self.client.copy_range_as(&asker, (&from, offset_in), (&to, offset_out), bytes, enough).await?;
             if self.client.accessed(&from) {
                 // For this call the kernel does not know that the access time changed.
                 self.forget_attributes(from.fid().low);
@@ -230,16 +185,14 @@ impl Server {
         let end = offset.saturating_add(bytes);
         self.change(ino, offset..end, Answered::Settled, async || {
             let open = self.file(handle)?;
-            self.privileges_go(asker, ino, &open).await?;
-            let file = open.file().await?;
             let start = match what {
                 Allocate::Punch | Allocate::Zero { keep_size: true } => offset,
-                Allocate::Zero { keep_size: false } => self.end_before(ino, &file, offset).await?,
+                Allocate::Zero { keep_size: false } => self.end_before(ino, &open, offset).await?,
                 // Reserving space changes only bytes behind the end of file.
                 Allocate::Reserve { keep_size: true } => end,
-                Allocate::Reserve { keep_size: false } => self.end_before(ino, &file, end).await?,
+                Allocate::Reserve { keep_size: false } => self.end_before(ino, &open, end).await?,
             };
-            self.client.fallocate(&file, offset, bytes, what).await?;
+            self.client.fallocate_as(&asker, &open.file().await?, offset, bytes, what).await?;
             Ok(((), start..end))
         })
         .await

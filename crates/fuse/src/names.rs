@@ -3,7 +3,7 @@
 use std::{rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use forebay_client::{ClientResult, LayoutSpec};
+use forebay_client::ClientResult;
 use forebay_proto::Errno;
 use fuser::{FileAttr, FileHandle, FopenFlags, RenameFlags};
 
@@ -68,17 +68,11 @@ impl Server {
         flags: i32,
     ) -> ClientResult<(Told, FileHandle, FopenFlags)> {
         let (dir, open) = (self.fid(parent), convert::open_mode(flags));
-        let (attr, file) = match self.client.create_delayed(&asker.plain(), dir, name, mode, open) {
-            Some(coming) => coming,
-            None => {
-                let create =
-                    async |caller: &_| self.client.create(caller, dir, name, mode, open, LayoutSpec::inherit()).await;
-                asker.make(mode, create).await.map(|(attr, file)| (attr, file.into()))?
-            }
-        };
+        let create = async |caller: &_| self.client.create_pending(caller, dir, name, mode, open).await;
+        let (attr, file) = asker.make(mode, create).await?;
         let name_for = self.name_for(parent, name, Some(attr.fid));
         let attributes_for = self.tell_new(attr.fid.low, self.client.new_file_for(attr.fid));
-        Ok((Told { attr: self.entry(&attr), attributes_for, name_for }, self.add_file(file, false), DATA_FLAGS))
+        Ok((Told { attr: self.entry(&attr), attributes_for, name_for }, self.add_file(file), DATA_FLAGS))
     }
 
     /// Makes a file without a name (O_TMPFILE), as `create` makes one with a name.
@@ -92,7 +86,7 @@ impl Server {
         let (parent, open) = (self.fid(parent), convert::open_mode(flags));
         let (attr, file) =
             asker.make(mode, async |caller| self.client.create_nameless(caller, parent, mode, open).await).await?;
-        Ok((self.entry(&attr), self.add_file(file, false), DATA_FLAGS))
+        Ok((self.entry(&attr), self.add_file(file), DATA_FLAGS))
     }
 
     pub async fn mkdir(&self, asker: Asker, parent: u64, name: &[u8], mode: u32) -> ClientResult<Entry> {

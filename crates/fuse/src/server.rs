@@ -38,47 +38,12 @@ pub(crate) struct Server {
     /// Inodes whose attributes a reply named and which the kernel has not referred to since: until when it may cache
     /// those attributes.
     new: RefCell<BTreeMap<u64, Time>>,
-    files: RefCell<BTreeMap<u64, Rc<Open>>>,
+    files: RefCell<BTreeMap<u64, PendingFile>>,
     pub pages: Pages,
     directories: RefCell<BTreeMap<u64, Rc<Directory>>>,
     next_directory: Cell<u64>,
     pub races: Races,
     pub labels: Labels,
-}
-
-/// An open file of the kernel.
-pub(crate) struct Open {
-    coming: PendingFile,
-    /// The kernel opened it to run it as a program.
-    is_executed: bool,
-    /// How often the file got set-id bits, counted from the open on, since an unprivileged user's change of its bytes
-    /// last cleared them. If not 0, the next such change clears them.
-    pub got_set_ids: Cell<u32>,
-    /// How often the file may have got capabilities since a write last removed them. If not 0, the next write by any
-    /// user removes them.
-    pub got_capability: Cell<u32>,
-}
-
-impl Open {
-    /// The file. Waits while its create is pending.
-    pub async fn file(&self) -> ClientResult<OpenFile> {
-        self.coming.file().await
-    }
-
-    /// The file, for a caller that can wait longer.
-    pub async fn file_batched(&self) -> ClientResult<OpenFile> {
-        self.coming.file_batched().await
-    }
-
-    /// Takes a write on a pending create. False: the write has to wait for the file.
-    pub fn write_early(&self, offset: u64, data: &bytes::Bytes) -> bool {
-        self.coming.write(offset, data)
-    }
-
-    /// The file, if its create is no longer pending.
-    pub fn arrived(&self) -> Option<ClientResult<OpenFile>> {
-        self.coming.arrived()
-    }
 }
 
 impl Server {
@@ -184,47 +149,18 @@ impl Server {
         convert::file_attr(attr)
     }
 
-    /// Some process runs the file as a program.
-    pub fn is_executed(&self, fid: Fid) -> bool {
-        let is_it = |open: &Rc<Open>| open.is_executed && matches!(open.arrived(), Some(Ok(file)) if file.fid() == fid);
-        self.files.borrow().values().any(is_it)
-    }
-
-    /// `is_executed`: the kernel opened the file to run it as a program. It holds the handle as long as the program runs.
-    pub fn add_file(&self, file: impl Into<PendingFile>, is_executed: bool) -> FileHandle {
-        let coming: PendingFile = file.into();
-        let handle = coming.handle();
-        let has_set_ids = convert::has_set_ids(coming.permissions());
-        let got_capability = Cell::new(u32::from(coming.has_xattrs()));
-        let open = Open { coming, is_executed, got_set_ids: Cell::new(u32::from(has_set_ids)), got_capability };
-        self.files.borrow_mut().insert(handle, Rc::new(open));
+    pub fn add_file(&self, file: impl Into<PendingFile>) -> FileHandle {
+        let file: PendingFile = file.into();
+        let handle = file.handle();
+        self.files.borrow_mut().insert(handle, file);
         FileHandle(handle)
     }
 
-    /// The file got capabilities: the next write through each of its open handles removes them again.
-    pub fn got_capability(&self, fid: Fid) {
-        self.open_handles(fid, |open| open.got_capability.set(open.got_capability.get() + 1));
-    }
-
-    /// The file got set-id bits: the next write of an unprivileged user through each of its open handles clears them.
-    pub fn got_set_ids(&self, fid: Fid) {
-        self.open_handles(fid, |open| open.got_set_ids.set(open.got_set_ids.get() + 1));
-    }
-
-    /// Calls `each` for all handles that are, or may turn out to be, of the file.
-    fn open_handles(&self, fid: Fid, each: impl Fn(&Open)) {
-        for open in self.files.borrow().values() {
-            if open.arrived().is_none_or(|file| file.is_ok_and(|file| file.fid() == fid)) {
-                each(open);
-            }
-        }
-    }
-
-    pub fn file(&self, handle: FileHandle) -> ClientResult<Rc<Open>> {
+    pub fn file(&self, handle: FileHandle) -> ClientResult<PendingFile> {
         Ok(self.files.borrow().get(&handle.0).cloned().ok_or(Errno::EBADF)?)
     }
 
-    pub fn take_file(&self, handle: FileHandle) -> ClientResult<Rc<Open>> {
+    pub fn take_file(&self, handle: FileHandle) -> ClientResult<PendingFile> {
         let taken = self.files.borrow_mut().remove(&handle.0).ok_or(Errno::EBADF)?;
         // The kernel has written its pages back by the time it releases the last handle.
         self.pages.closed(|ino| self.is_open(self.fid(ino), |_| true));
@@ -238,7 +174,7 @@ impl Server {
 
     fn is_open(&self, fid: Fid, how: impl Fn(&OpenFile) -> bool) -> bool {
         let files = self.files.borrow();
-        let is_it = |open: &Rc<Open>| matches!(open.arrived(), Some(Ok(file)) if file.fid() == fid && how(&file));
+        let is_it = |open: &PendingFile| matches!(open.arrived(), Some(Ok(file)) if file.fid() == fid && how(&file));
         files.values().any(is_it)
     }
 

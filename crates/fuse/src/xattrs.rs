@@ -1,17 +1,15 @@
 //! Extended attributes. The kernel first asks for the length with size 0, then for the value with a large enough size.
 
 use bytes::Bytes;
-use forebay_client::{ClientResult, LAYOUT_XATTR};
+use forebay_client::{ClientResult, LAYOUT_XATTR, mode::S_ISGID};
 use forebay_proto::{Errno, Fid};
 
 use crate::{
-    caller::{Asker, S_ISGID, decided},
+    caller::{Asker, decided},
     layout,
     server::Server,
 };
 
-/// File capabilities: rights that a program file grants beyond those of its user.
-const CAPABILITY: &[u8] = b"security.capability";
 const LABEL: &[u8] = b"security.selinux";
 
 /// What the kernel asked for.
@@ -98,9 +96,6 @@ impl Server {
         }
         self.check_xattr(asker, fid, name).await?;
         let set = self.client.setxattr(&decided(), fid, name, value, flags as u32).await;
-        if name == CAPABILITY && set.is_ok() {
-            self.got_capability(fid);
-        }
         match set {
             Err(error) if error.errno == Errno::ESTALE && self.races.attr(ino).is_some() => match flags {
                 // The file is gone, so nobody sees its attributes: it has none to replace, and a new one is accepted.
@@ -108,14 +103,6 @@ impl Server {
                 _ => Ok(()),
             },
             set => set,
-        }
-    }
-
-    /// Removes the file's capabilities: they were granted to its previous content.
-    pub async fn drop_capability(&self, ino: u64) -> ClientResult<()> {
-        match self.client.removexattr(&decided(), self.fid(ino), CAPABILITY).await {
-            Err(error) if error.errno != Errno::ENODATA => Err(error),
-            _ => Ok(()),
         }
     }
 

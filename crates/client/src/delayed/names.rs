@@ -39,7 +39,7 @@ const S_ISGID: u32 = 0o2000;
 const S_ISVTX: u32 = 0o1000;
 const SET_IDS: u32 = 0o6000;
 
-/// A file that [`Client::create_delayed`] has answered for: open as soon as the MDT has made it.
+/// An open file, or one that [`Client::create_delayed`] has answered for: open as soon as the MDT has made it.
 #[derive(Clone)]
 pub struct PendingFile {
     /// Who asked for it; nobody where it was open at once.
@@ -51,16 +51,6 @@ impl PendingFile {
     /// The handle's number.
     pub fn handle(&self) -> u64 {
         self.inner.handle
-    }
-
-    /// Permission bits of the file.
-    pub fn permissions(&self) -> u32 {
-        self.inner.permissions
-    }
-
-    /// Whether the file had extended attributes when it was opened: one that is still coming has none.
-    pub fn has_xattrs(&self) -> bool {
-        self.arrived().is_some_and(|file| file.is_ok_and(|file| file.has_xattrs()))
     }
 
     /// As [`PendingFile::file`], if that is known already.
@@ -102,10 +92,10 @@ impl PendingFile {
 
 impl From<OpenFile> for PendingFile {
     fn from(file: OpenFile) -> Self {
-        let (handle, permissions) = (file.handle(), file.permissions());
+        let handle = file.handle();
         let result = RefCell::new(Some(Ok(file)));
         let (arrived, on_pending) = (Notify::new(), RefCell::default());
-        Self { client: None, inner: Rc::new(Made { handle, permissions, result, arrived, on_pending }) }
+        Self { client: None, inner: Rc::new(Made { handle, result, arrived, on_pending }) }
     }
 }
 
@@ -157,7 +147,7 @@ impl Client {
         let (result, arrived) = (RefCell::default(), Notify::new());
         let on_pending =
             RefCell::new((open.write && !open.sync).then(|| OnPendingCreate::new(attr.clone(), self.inner.instance())));
-        let made = Made { handle, permissions, result, arrived, on_pending };
+        let made = Made { handle, result, arrived, on_pending };
         let coming = PendingFile { client: Some(self.clone()), inner: Rc::new(made) };
         self.inner.delayed.coming.borrow_mut().insert(fid, coming.inner.clone());
         let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());

@@ -65,7 +65,6 @@ impl Drop for Hurry<'_> {
 /// A file whose create was acknowledged.
 pub(crate) struct Made {
     pub handle: u64,
-    pub permissions: u32,
     pub result: RefCell<Option<ClientResult<OpenFile>>>,
     pub arrived: Notify,
     /// What was done with it so far, while it is still coming.

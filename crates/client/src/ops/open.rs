@@ -5,6 +5,7 @@ use crate::{
     delayed::queue::Scope,
     file::{OpenFile, OpenHandleEntry, OpenInner, Stage},
     leases::Ticket,
+    posix::privileges::Privileges,
     tasks::detached,
 };
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use forebay_env::Boxed;
 use forebay_proto::{
     Errno, Fid,
     limits::OPEN_FILES,
-    message::{Attr, Create, LayoutSpec, Open, OpenHandle, OpenReply, attr_flags, lease_flags, open_flags},
+    message::{Attr, Create, LayoutSpec, Open, OpenHandle, OpenReply, lease_flags, open_flags},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -55,9 +56,10 @@ impl Client {
         })
     }
 
-    /// Opens a regular file.
+    /// Opens a regular file. ETXTBSY: that would truncate a running program ([`Client::check_not_running`]).
     pub fn open<'a>(&'a self, caller: &'a Caller, fid: Fid, mode: OpenMode) -> Boxed<'a, ClientResult<OpenFile>> {
         Box::pin(async move {
+            self.check_not_running(fid, mode)?;
             let (client, caller) = (self.clone(), caller.clone());
             detached(self.env(), async move {
                 let handle = client.new_handle()?;
@@ -129,8 +131,7 @@ impl Client {
         let inner = Rc::new(OpenInner {
             owner: self.inner.clone(),
             caller,
-            permissions: reply.attr.mode & crate::mode::PERMISSIONS,
-            has_xattrs: reply.attr.flags & attr_flags::XATTRS != 0,
+            privileges: Privileges::of(&reply.attr),
             handle,
             mode,
             stage: Cell::new(Stage::Open),

@@ -1,6 +1,8 @@
 //! SETATTR: owner, mode, times, size; delayed where the file is the client's alone ([`crate::delayed::set_attr`]).
 
-use crate::{Attr, Caller, Client, ClientResult, OpenFile, SetAttributes, delayed::queue::Scope, tasks::detached};
+use crate::{
+    Attr, Caller, Client, ClientResult, OpenFile, SetAttributes, delayed::queue::Scope, mode, tasks::detached,
+};
 use forebay_env::Boxed;
 use forebay_proto::{
     Fid, Transno,
@@ -79,6 +81,9 @@ impl Client {
                     file.times_told(&entry.attr);
                 }
                 drop((outside, changing, open));
+                if changes.mode.is_some_and(mode::has_set_ids) {
+                    client.got_set_ids(fid);
+                }
                 client.complete(entry).await
             })
             .await

@@ -1,6 +1,9 @@
 //! Extended attributes.
 
-use crate::{Caller, Client, ClientResult, cache::choices::Choice, mode, ops::layouts::LAYOUT_XATTR, tasks::detached};
+use crate::{
+    Caller, Client, ClientResult, cache::choices::Choice, mode, ops::layouts::LAYOUT_XATTR,
+    posix::privileges::CAPABILITY_XATTR, tasks::detached,
+};
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
@@ -48,10 +51,18 @@ impl Client {
             if name == LAYOUT_XATTR {
                 return self.set_layout_xattr(caller, fid, value).await;
             }
-            let choice = Choice::made(name, Some(value));
+            let (choice, gives) = (Choice::made(name, Some(value)), name == CAPABILITY_XATTR);
             let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
             let request = SetXattr { caller: caller.clone(), fid, name, value, flags };
-            detached(self.env(), self.clone().change_xattr(fid, request, choice)).await
+            let client = self.clone();
+            detached(self.env(), async move {
+                client.clone().change_xattr(fid, request, choice).await?;
+                if gives {
+                    client.got_capabilities(fid);
+                }
+                Ok(())
+            })
+            .await
         })
     }
 

@@ -4,8 +4,7 @@
 use std::{cell::RefCell, collections::BTreeMap, fmt, rc::Rc, time::Duration};
 
 use forebay_client::{
-    Client, ClientError, ClientResult, LayoutSpec, LockOutcome, LockSpec, OpenFile, OpenMode, SetAttributes, lock_kind,
-    lock_mode,
+    Client, ClientError, ClientResult, LockOutcome, LockSpec, OpenFile, OpenMode, SetAttributes, lock_kind, lock_mode,
 };
 use forebay_env::Env;
 use forebay_history::{Event, Kind, Player, file, lock, log, names, stamp};
@@ -198,10 +197,7 @@ impl Actor {
 
     async fn make(&self, dir: Fid, name: &[u8]) -> ClientResult<Fid> {
         let mode = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
-        if let Some((attr, _closed_when_dropped)) = self.client.create_delayed(&caller(), dir, name, 0o644, mode) {
-            return Ok(attr.fid);
-        }
-        let made = self.client.create(&caller(), dir, name, 0o644, mode, LayoutSpec::inherit()).await;
+        let made = self.client.create_pending(&caller(), dir, name, 0o644, mode).await;
         made.map(|(attr, _closed_when_dropped)| attr.fid)
     }
 

@@ -305,10 +305,9 @@ impl Host {
             Some(turns) => Some(turns.acquire().await),
             None => None,
         };
-        let ahead = self.turns.is_none().then(|| client.create_delayed(&who, dir, name, 0o644, open)).flatten();
-        let file = match ahead {
-            Some((_, coming)) => coming,
-            None => client.create(&who, dir, name, 0o644, open, LayoutSpec::inherit()).await?.1.into(),
+        let file = match &self.turns {
+            Some(_) => client.create(&who, dir, name, 0o644, open, LayoutSpec::inherit()).await?.1.into(),
+            None => client.create_pending(&who, dir, name, 0o644, open).await?.1,
         };
         let host = self.clone();
         drop(self.env.spawn(async move {

@@ -25,6 +25,7 @@ mod mirror;
 mod outage;
 mod pending_create;
 mod pins;
+mod posix;
 mod range_leases;
 mod reading;
 mod size_watches;
