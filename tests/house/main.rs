@@ -1,9 +1,10 @@
-//! Checks the structure of the code: dependencies between crates point one way, modules form no circles, and `env` is
-//! the only door to the world.
+//! Checks the structure of the code: dependencies between crates point one way, modules form no circles, `env` is the
+//! only door to the world, and documents name what exists.
 
 #![allow(clippy::disallowed_methods)] // it reads the house's own sources, as a user's program would
 
 mod cycles;
+mod names;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
