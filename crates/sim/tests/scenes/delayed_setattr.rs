@@ -9,7 +9,10 @@ use forebay_proto::{
     message::{Attr, attr_flags},
 };
 
-use crate::two_clients::{Scene, begin, caller, content};
+use crate::scene::{Scene, begin, caller, content};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 /// The attributes that tar sets.
 fn tar(mtime_ns: i64) -> [SetAttributes; 3] {
@@ -47,7 +50,7 @@ fn seen(attr: &Attr) -> (u64, i64, i64, u32, u32, u32) {
 /// of a small file is the only one. Both clients see exactly what the maker was told.
 #[test]
 fn a_file_is_written_given_its_attributes_and_closed_by_two_requests() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
         for (number, length) in [(0, 12), (1, 12), (2, 12), (3, 0), (4, 100_000)] {
@@ -83,7 +86,7 @@ fn a_file_is_written_given_its_attributes_and_closed_by_two_requests() {
 /// covers all writes.
 #[test]
 fn the_size_that_is_told_has_what_is_on_its_way() {
-    let scene = Scene::new(5);
+    let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let (maker, _) = scene.mounts().await;
         let file = begin(&maker, b"a").await;
@@ -101,7 +104,7 @@ fn the_size_that_is_told_has_what_is_on_its_way() {
 #[test]
 fn others_see_what_was_set_before_it_was_sent() {
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -121,7 +124,7 @@ fn others_see_what_was_set_before_it_was_sent() {
 #[test]
 fn bytes_that_are_sent_later_do_not_change_the_time() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -143,7 +146,7 @@ fn bytes_that_are_sent_later_do_not_change_the_time() {
 #[test]
 fn what_is_written_later_does() {
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -172,7 +175,7 @@ fn what_is_written_later_does() {
 #[test]
 fn delayed_dir_ops_survive_mdt_crash() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -196,7 +199,7 @@ fn delayed_dir_ops_survive_mdt_crash() {
 #[test]
 fn cut_off_client_loses_delayed_dir_ops_and_fsync_reports_eio() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -220,7 +223,7 @@ fn cut_off_client_loses_delayed_dir_ops_and_fsync_reports_eio() {
 #[test]
 fn a_close_waits_for_no_truncate_with_them() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -253,7 +256,7 @@ fn a_close_waits_for_no_truncate_with_them() {
 #[test]
 fn what_was_synced_is_there_after_everybody_died() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;

@@ -8,7 +8,10 @@ use forebay_client::{
 };
 use forebay_proto::{Fid, message::attr_flags};
 
-use crate::two_clients::{Scene, caller};
+use crate::scene::{Scene, caller};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 /// Mounts the scene's first node with an inline bound of `bytes`.
 async fn mount(scene: &Scene, bytes: usize) -> Client {
@@ -52,7 +55,7 @@ async fn is_inline(looker: &Client, fid: Fid, bytes: usize) -> bool {
 #[test]
 fn a_directory_goes_before_the_mount_until_it_says_nothing() {
     for (mounts, directorys) in [(16 << 10, "0"), (0, "16KiB")] {
-        let scene = Scene::new(1);
+        let scene = Scene::new(1, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (mount(&scene, mounts).await, scene.mount(1).await);
             let by_mount = mounts > 0;
@@ -84,7 +87,7 @@ fn a_directory_goes_before_the_mount_until_it_says_nothing() {
 #[test]
 fn a_file_goes_before_the_mount() {
     for (mounts, files) in [(16 << 10, "0"), (0, "1KiB")] {
-        let scene = Scene::new(2);
+        let scene = Scene::new(2, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (mount(&scene, mounts).await, scene.mount(1).await);
             let file = begin(&maker, Fid::ROOT, b"a").await;
@@ -129,7 +132,7 @@ async fn child(maker: &Client, name: &[u8], size: &str) -> Fid {
 #[test]
 fn what_is_made_ahead_knows_the_bound_of_its_directory() {
     for mounts in [0, 16 << 10] {
-        let scene = Scene::new(3);
+        let scene = Scene::new(3, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (mount(&scene, mounts).await, scene.mount(1).await);
             let (some, none) = (child(&maker, b"some", "4KiB").await, child(&maker, b"none", "0").await);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_client::{Caller, Client, ClientResult, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_client::{Client, ClientResult, CommitLevel, LayoutSpec, OpenFile, OpenMode};
 use forebay_env::{
     Task,
     sim::{Fault, NodeId, Sim},
@@ -10,32 +10,15 @@ use forebay_env::{
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
+use crate::scene::{Scene, caller, create, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["first", "second"];
+
 const STRIPE: usize = 64 << 10;
 const MIB: usize = 1 << 20;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-struct Scene {
-    sim: Sim,
-    cluster: Cluster,
-    nodes: [NodeId; 2],
-}
-
 impl Scene {
-    fn new(seed: u64, options: ClusterOptions) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = sim.block_on(Cluster::format(&sim, options));
-        cluster.boot_all();
-        let nodes = [sim.add_node("first"), sim.add_node("second")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     /// The first client has written 1000 bytes, and 8000 bytes behind them whose reply the OST holds, as its journal is
     /// stuck. Returns the second client with the same file.
     async fn behind_a_held_write(&self) -> (Client, OpenFile) {
@@ -49,19 +32,11 @@ impl Scene {
         self.sim.sleep(Duration::from_millis(5)).await;
         (second, other)
     }
-
-    fn power_cycle(&self, server: usize) {
-        self.sim.power_cut(self.cluster.servers[server].node);
-        self.cluster.boot(server);
-    }
 }
 
 /// Makes or opens the file `name` with `stripes` stripes of 64 KiB, from OST0000 on.
 async fn open(client: &Client, name: &[u8], stripes: u32) -> OpenFile {
-    let (stripe_bytes, stripe_index) = (STRIPE as u32, 0);
-    let layout = LayoutSpec { stripe_count: stripes, stripe_bytes, stripe_index, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("it opens").1
+    create(client, name, LayoutSpec { stripe_index: 0, ..striped(stripes) }).await
 }
 
 /// An append of 3000 bytes behind 64 KiB of durable bytes. It is executed, and its reply is lost.
@@ -99,7 +74,7 @@ impl Untold {
 #[test]
 fn bytes_that_were_seen_before_their_writer_was_told_are_not_written_again_over_others() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let first = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
             let second = scene.mount(1).await;
@@ -135,7 +110,7 @@ fn bytes_that_were_seen_before_their_writer_was_told_are_not_written_again_over_
 #[test]
 fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (second, other) = scene.behind_a_held_write().await;
             let (appends, log) = (second.clone(), other.clone());
@@ -160,7 +135,7 @@ fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
 #[test]
 fn who_writes_below_bytes_whose_writer_was_not_told_does_not_bring_back_their_size() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions { write_back_bytes: 0, ..ClusterOptions::default() });
+        let scene = Scene::with(seed, ClusterOptions { write_back_bytes: 0, ..ClusterOptions::default() }, CLIENTS);
         scene.sim.block_on(async {
             let (second, other) = scene.behind_a_held_write().await;
             second.write(&other, 0, vec![4; 100]).await.expect("written");
@@ -185,7 +160,7 @@ fn who_writes_below_bytes_whose_writer_was_not_told_does_not_bring_back_their_si
 #[test]
 fn what_a_client_did_that_was_evicted_is_seen_when_it_is_durable() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
@@ -215,7 +190,7 @@ fn what_a_client_did_that_was_evicted_is_seen_when_it_is_durable() {
 #[test]
 fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_for_nobody() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let (file, other) = (open(&first, b"f", 2).await, open(&second, b"f", 2).await);
@@ -249,7 +224,7 @@ fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_fo
 #[test]
 fn append_with_lost_reply_keeps_its_offset_after_crash() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let Untold { first: _first, second, other, told, ost } = Untold::append(&scene).await;
             let at = second.append(&other, vec![3; 2000]).await.expect("appended");
@@ -278,7 +253,7 @@ fn append_with_lost_reply_keeps_its_offset_after_crash() {
 #[test]
 fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let Untold { second, other, ost, .. } = Untold::append(&scene).await;
             let at = second.append(&other, vec![3; 3000]).await.expect("appended");
@@ -302,7 +277,7 @@ fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
 fn overwrites_of_a_nearly_full_ost_are_replayed() {
     for seed in 0..4 {
         let options = ClusterOptions { ost_bytes: 24 << 20, ..ClusterOptions::default() };
-        let scene = Scene::new(seed, options);
+        let scene = Scene::with(seed, options, CLIENTS);
         scene.sim.block_on(async {
             let client = scene.mount(0).await;
             let (file, spare) = (open(&client, b"file", 1).await, open(&client, b"spare", 1).await);
@@ -338,7 +313,7 @@ fn overwrites_of_a_nearly_full_ost_are_replayed() {
 #[test]
 fn who_is_gone_with_one_ost_holds_up_no_file_of_another() {
     for (seed, away) in [(1, 0), (2, 1)] {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let mut fids = Vec::new();
@@ -376,7 +351,7 @@ fn who_is_gone_with_one_ost_holds_up_no_file_of_another() {
 #[test]
 fn who_was_evicted_does_not_come_back_by_another_crash() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let mdt = scene.cluster.servers[0].node;
@@ -404,7 +379,7 @@ fn who_was_evicted_does_not_come_back_by_another_crash() {
 #[test]
 fn a_server_that_was_stopped_blames_nobody() {
     for (seed, server) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let client = scene.mount(0).await;
             let file = open(&client, b"file", 1).await;
@@ -440,8 +415,7 @@ fn a_client_that_was_evicted_makes_files_again() {
             let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
             let make = async |name: &[u8]| {
                 let layout = LayoutSpec::inherit();
-                let caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
-                client.create(&caller, Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await
+                client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await
             };
             let first = make(b"before").await.expect("it is made").1;
             client.close(first).await.expect("closed");

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Caller, Client, CommitLevel, Dropped, LayoutSpec, OpenMode, SetAttributes};
+use forebay_client::{Client, CommitLevel, Dropped, LayoutSpec, OpenMode, SetAttributes};
 use forebay_env::{
     Env, Time,
     sim::{NodeId, Sim},
@@ -19,13 +19,11 @@ use forebay_env::{
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
+use crate::scene::caller;
+
 const MOUNTS: usize = 3;
 const CHANGES: u64 = 60;
 const NAME: &[u8] = b"n";
-
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
 
 /// A value that only grows, and the newest version that any program has seen.
 #[derive(Default)]

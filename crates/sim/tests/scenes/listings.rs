@@ -4,14 +4,12 @@
 use std::{cell::Cell, cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use forebay_client::{Attr, Caller, Client, CommitLevel, DirEntry, LayoutSpec, OpenMode, SetAttributes};
+use forebay_client::{Attr, Client, CommitLevel, DirEntry, LayoutSpec, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
 use forebay_proto::{Errno, Fid};
 use forebay_sim::{Cluster, ClusterOptions};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+use crate::scene::caller;
 
 fn name(number: u64) -> Vec<u8> {
     format!("f{number}").into_bytes()

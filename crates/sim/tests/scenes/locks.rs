@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{
-    Caller, Client, CommitLevel, LayoutSpec, LockOutcome, LockSpec, OpenFile, OpenMode, lock_kind, lock_mode,
-};
+use forebay_client::{Client, CommitLevel, LockOutcome, LockSpec, OpenFile, OpenMode, lock_kind, lock_mode};
 use forebay_env::{
     Env,
     sim::{NodeId, Sim},
 };
-use forebay_proto::{Errno, Fid};
+use forebay_proto::Errno;
 use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::{caller, create, striped};
 
 const RANGES: usize = 3;
 const RANGE_BYTES: u64 = 64 << 10;
@@ -52,19 +52,13 @@ struct World {
     done: Rc<Cell<usize>>,
 }
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
 fn spec(owner: u64, mode: u32, range: usize) -> LockSpec {
     let start = range as u64 * RANGE_BYTES;
     LockSpec { kind: lock_kind::FCNTL, owner, mode, start, end: start + RANGE_BYTES - 1, pid: 1, handle: 0 }
 }
 
 async fn open(client: &Client) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 2, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, b"shared", 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("the file opens").1
+    create(client, b"shared", striped(2)).await
 }
 
 /// Increments a range's counter in the file.

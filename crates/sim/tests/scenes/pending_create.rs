@@ -6,7 +6,10 @@ use bytes::Bytes;
 use forebay_client::{Attr, Client, OpenMode, PendingFile, SetAttributes, SetTime};
 use forebay_proto::{Errno, Fid};
 
-use crate::two_clients::{Scene, caller};
+use crate::scene::{Scene, caller};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 /// A directory that is leased to the maker, which also knows by now that the OSTs have space.
 async fn directory(scene: &Scene, maker: &Client) -> Fid {
@@ -57,7 +60,7 @@ fn seen(attr: &Attr) -> (u64, i64, i64, u32, u32) {
 #[test]
 fn looker_sees_writes_on_pending_create() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -87,7 +90,7 @@ fn looker_sees_writes_on_pending_create() {
 fn mode_set_while_a_request_waits_for_the_create_stays_shown() {
     let mut met = 0;
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, _) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -122,7 +125,7 @@ fn mode_set_while_a_request_waits_for_the_create_stays_shown() {
 /// meanwhile: no request needs them, and the looker reads all files.
 #[test]
 fn a_file_takes_two_requests() {
-    let scene = Scene::new(3);
+    let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
         let dir = directory(&scene, &maker).await;
@@ -151,7 +154,7 @@ fn a_file_takes_two_requests() {
 #[test]
 fn other_writes_wait_for_the_file_and_lie_over_it() {
     for seed in 0..30 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -177,7 +180,7 @@ fn other_writes_wait_for_the_file_and_lie_over_it() {
 #[test]
 fn what_was_cut_before_the_file_came_does_not_come_back() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -215,7 +218,7 @@ fn what_was_cut_before_the_file_came_does_not_come_back() {
 #[test]
 fn it_survives_the_mdt_while_its_client_lives() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -244,7 +247,7 @@ fn it_survives_the_mdt_while_its_client_lives() {
 #[test]
 fn a_client_that_is_cut_off_loses_it_and_says_so() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -271,7 +274,7 @@ fn a_client_that_is_cut_off_loses_it_and_says_so() {
 #[test]
 fn what_was_synced_is_there_after_everybody_died() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -302,7 +305,7 @@ fn what_was_synced_is_there_after_everybody_died() {
 fn what_was_done_early_does_not_come_after_an_eviction() {
     let mut late = 0;
     for seed in 0..80 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;

@@ -3,26 +3,20 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
-use forebay_env::{
-    Env,
-    sim::{NodeId, Sim},
-};
+use forebay_client::{Client, OpenFile, OpenMode, SetAttributes};
+use forebay_env::Env;
 use forebay_proto::{Errno, Fid};
-use forebay_sim::{Cluster, ClusterOptions};
+use forebay_sim::ClusterOptions;
+
+use crate::scene::{Scene, caller, striped};
 
 const RECORD: usize = 3000;
 const WRITERS: u64 = 3;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// A cluster with three OSTs, three clients that write and one that looks.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: Vec<NodeId>,
+/// A cluster with three OSTs, and clients of which all but the last are writers.
+fn with_writers(seed: u64) -> Scene {
+    let names: Vec<String> = (0..=WRITERS).map(|number| format!("client{number}")).collect();
+    Scene::with(seed, ClusterOptions::default(), &names)
 }
 
 /// A client that writes every third record.
@@ -36,23 +30,11 @@ struct Writer {
 }
 
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = (0..=WRITERS).map(|i| sim.add_node(&format!("client{i}"))).collect();
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     async fn writers(&self) -> Vec<Writer> {
         let mut writers = Vec::new();
         for rank in 0..WRITERS {
             let client = self.mount(rank as usize).await;
-            let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let layout = striped(3);
             let opened = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
             let (env, file) = (self.sim.env(self.nodes[rank as usize]), opened.expect("it opens").1);
             writers.push(Writer { env, client, file, rank, next: Rc::default() });
@@ -126,7 +108,7 @@ async fn read(client: &Client, file: &OpenFile) -> Vec<u8> {
 /// Three writers write 600 interleaved records with fewer than 400 requests. Each of them then reads all records.
 #[test]
 fn who_writes_in_places_of_its_own_sends_few_requests() {
-    let scene = Scene::new(1);
+    let scene = with_writers(1);
     scene.sim.block_on(async {
         let writers = scene.sharing().await;
         let rpcs = || writers.iter().map(|writer| writer.client.stats().rpcs).sum::<u64>();
@@ -146,7 +128,7 @@ fn who_writes_in_places_of_its_own_sends_few_requests() {
 #[test]
 fn another_client_sees_every_acknowledged_byte() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         scene.sim.block_on(async {
             let writers = scene.sharing().await;
             let look = scene.mount(WRITERS as usize).await;
@@ -179,7 +161,7 @@ fn another_client_sees_every_acknowledged_byte() {
 #[test]
 fn one_of_them_sees_what_the_others_wrote_whatever_it_does() {
     for seed in 0..30 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         scene.sim.block_on(async {
             let writers = scene.sharing().await;
             let (one, other) = (&writers[0], &writers[1]);
@@ -239,7 +221,7 @@ fn other_bytes(at: u64) -> Vec<u8> {
 #[test]
 fn overlapping_claims_get_no_range_lease() {
     for seed in 0..6 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         scene.sim.block_on(async {
             let mut writers = scene.writers().await;
             writers[2].rank = 1;
@@ -260,7 +242,7 @@ fn overlapping_claims_get_no_range_lease() {
 #[test]
 fn one_that_is_cut_off_is_fenced_before_anybody_looks() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         scene.sim.block_on(async {
             let writers = scene.sharing().await;
             let lost = &writers[0];
@@ -307,7 +289,7 @@ fn one_that_is_cut_off_is_fenced_before_anybody_looks() {
 #[test]
 fn a_restart_of_the_mdt_does_not_forget_who_shares_what() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let writers = scene.sharing().await;
@@ -345,7 +327,7 @@ fn a_restart_of_the_mdt_does_not_forget_who_shares_what() {
 #[test]
 fn servers_that_restart_cost_nothing_of_it() {
     for seed in 0..12 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let writers = scene.sharing().await;
@@ -372,7 +354,7 @@ fn servers_that_restart_cost_nothing_of_it() {
 /// One of three writers closes the file. The other two continue to coalesce their writes, and all records are there.
 #[test]
 fn who_leaves_is_in_nobodys_way() {
-    let scene = Scene::new(7);
+    let scene = with_writers(7);
     scene.sim.block_on(async {
         let mut writers = scene.sharing().await;
         let gone = writers.remove(1);

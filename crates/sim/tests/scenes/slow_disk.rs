@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenMode};
+use forebay_client::{Client, CommitLevel, LayoutSpec, OpenMode};
 use forebay_env::{
     Env,
     sim::{Fault, Sim},
 };
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::caller;
 
 const OSTS: u32 = 4;
 /// How long the programs are measured.
@@ -24,10 +26,6 @@ const FILES: usize = 200;
 const RECORD: usize = 20_000;
 /// The simulator's disks are fast; with this factor they take some milliseconds, like spinning ones.
 const USUAL: f64 = 20.0;
-
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
 
 /// A program that writes a record to a file on one OST and syncs, again and again. It records the time of each round.
 async fn program(

@@ -8,7 +8,10 @@ use forebay_env::sim::Sim;
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
-use crate::two_clients::{Scene, begin, caller};
+use crate::scene::{Scene, begin, caller, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 const GIVEN_NS: [i64; 3] = [77, 1_000_000_000_000_000_000, 4_000_000_000_000_000_000];
 
@@ -79,7 +82,7 @@ fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
                 clients.push(Client::mount(&sim.env(node), options).await.expect("it mounts"));
             }
             let stripe_count = 1 + (seed % 3) as u32;
-            let layout = LayoutSpec { stripe_count, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let layout = striped(stripe_count);
             let made = clients[0].create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
             let mut files = vec![made.expect("it is made").1];
             let fid = files[0].fid();
@@ -147,7 +150,7 @@ fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
 #[test]
 fn a_time_that_is_set_beside_a_writer_hides_no_later_write_whoever_dies() {
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (writer, setter) = scene.mounts().await;
             let file = begin(&writer, b"a").await;

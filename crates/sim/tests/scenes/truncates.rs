@@ -2,20 +2,16 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_client::{Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+use crate::scene::{self, caller, on_ost};
 
 /// A file with one stripe on OST `ost`.
 async fn create(client: &Client, name: &[u8], ost: u32) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 1, stripe_index: ost, ..LayoutSpec::inherit() };
-    let made = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    made.expect("it is made").1
+    scene::create(client, name, on_ost(ost)).await
 }
 
 /// Makes each kind of change to names and attributes.

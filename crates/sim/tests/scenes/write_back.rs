@@ -2,37 +2,17 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{Client, CommitLevel, OpenFile, OpenMode};
 use forebay_proto::{Errno, Fid};
-use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::{Scene, caller, create, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["writer", "reader"];
 
 const RECORD: usize = 3000;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// A cluster with three OSTs and two clients.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
-
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = [sim.add_node("writer"), sim.add_node("reader")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     /// A writer with a buffered second record that it can send to no OST; a reader; the file.
     async fn writer_without_osts(&self) -> (Client, Client, OpenFile) {
         let (writer, reader) = (self.mount(0).await, self.mount(1).await);
@@ -52,9 +32,7 @@ impl Scene {
 }
 
 async fn open(client: &Client, name: &[u8]) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("the file opens").1
+    create(client, name, striped(3)).await
 }
 
 async fn write(client: &Client, file: &OpenFile, record: u64) {
@@ -69,7 +47,7 @@ fn records(count: u64) -> Vec<u8> {
 /// A client writes 100 records and syncs. They take fewer than 25 requests.
 #[test]
 fn many_small_writes_are_few_requests() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         let file = open(&client, b"f").await;
@@ -91,7 +69,7 @@ fn many_small_writes_are_few_requests() {
 #[test]
 fn another_client_sees_them_at_once() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
             let file = open(&writer, b"f").await;
@@ -115,7 +93,7 @@ fn another_client_sees_them_at_once() {
 /// writes.
 #[test]
 fn a_look_costs_the_lease_only_for_a_while() {
-    let scene = Scene::new(4);
+    let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
         let file = open(&writer, b"f").await;
@@ -141,7 +119,7 @@ fn a_look_costs_the_lease_only_for_a_while() {
 #[test]
 fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
             let file = open(&writer, b"f").await;
@@ -187,7 +165,7 @@ fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
 #[test]
 fn a_restart_of_the_mdt_does_not_forget_who_keeps_something_back() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
@@ -217,7 +195,7 @@ fn a_restart_of_the_mdt_does_not_forget_who_keeps_something_back() {
 #[test]
 fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_does() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, node) = (&scene.sim, scene.nodes[0]);
         sim.block_on(async {
             let reader = scene.mount(1).await;
@@ -252,7 +230,7 @@ fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_do
 #[test]
 fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let (writer, reader, file) = scene.writer_without_osts().await;
@@ -276,7 +254,7 @@ fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
 #[test]
 fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
     for seed in 0..5 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let (writer, reader, file) = scene.writer_without_osts().await;
@@ -304,7 +282,7 @@ fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
 #[test]
 fn a_reader_that_is_left_holds_no_lease() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
@@ -331,7 +309,7 @@ fn a_reader_that_is_left_holds_no_lease() {
 /// The other client's sync flushes the writer's buffered record too: it is there after the writer and all servers died.
 #[test]
 fn sync_of_everything_has_everything_sent() {
-    let scene = Scene::new(3);
+    let scene = Scene::new(3, CLIENTS);
     let (sim, cluster) = (&scene.sim, &scene.cluster);
     sim.block_on(async {
         let (writer, other) = (scene.mount(0).await, scene.mount(1).await);
