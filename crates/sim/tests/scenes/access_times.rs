@@ -113,7 +113,7 @@ fn the_first_read_after_a_change_moves_the_access_time() {
 /// The keeper has the file's attributes cached. The reader opens, reads and closes the file. The keeper still shows the
 /// attributes without a request.
 #[test]
-fn what_others_keep_of_a_file_stays_when_somebody_reads_it() {
+fn a_read_by_another_client_recalls_no_cached_attributes() {
     let scene = Scene::new(2, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;
@@ -131,7 +131,7 @@ fn what_others_keep_of_a_file_stays_when_somebody_reads_it() {
 /// The reader reads a file, then sets its access time to 77. The close must not overwrite that: the other client sees
 /// 77.
 #[test]
-fn a_time_that_is_given_counts_and_not_what_was_read_before() {
+fn a_set_access_time_overrides_a_deferred_one() {
     let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;
@@ -180,7 +180,7 @@ fn the_mount_chooses_which_reads_move_access_times() {
 /// The reader keeps a file open that it has read, and has listed the root. Within 100 s the other client sees both
 /// access times. The reader then reads again through the open handle, and unmounts: the unmount sends the new time.
 #[test]
-fn what_stays_open_and_what_was_listed_is_told_a_while_later() {
+fn access_times_of_open_files_and_listed_directories_are_sent_after_a_while() {
     let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;

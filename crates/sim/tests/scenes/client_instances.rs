@@ -150,7 +150,7 @@ fn fenced_client_reports_loss_and_continues_as_new_instance() {
 /// The first client is evicted three times in a row, each time with a buffered write. Each time it continues as a new
 /// client instance, and nothing of the previous one arrives late.
 #[test]
-fn who_was_fenced_twice_goes_on_too() {
+fn a_client_evicted_three_times_continues_each_time() {
     for seed in 0..8 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -186,7 +186,7 @@ fn who_was_fenced_twice_goes_on_too() {
 /// The first client has three large writes in flight when it is evicted. Each write returns success or EIO, and success
 /// only if the second client saw its bytes. A file that the first client creates meanwhile exists afterwards.
 #[test]
-fn calls_that_were_under_way_end() {
+fn calls_in_flight_at_an_eviction_end() {
     for seed in 0..12 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -241,7 +241,7 @@ fn calls_that_were_under_way_end() {
 /// power. The second client reads all acknowledged writes, unless the first client's fsync reports the loss. Nothing
 /// arrives late.
 #[test]
-fn what_was_acknowledged_by_the_client_that_it_was_is_there_or_told() {
+fn writes_of_an_earlier_client_instance_are_durable_or_reported_by_fsync() {
     let mut kept = 0;
     for seed in 0..20 {
         let scene = Scene::new(seed, CLIENTS);
@@ -299,7 +299,7 @@ async fn cut_to_nothing(client: &Client, file: &OpenFile) -> Result<(), Errno> {
 /// truncate fails with EIO, before and after it continues as a new client instance: the second client's bytes stay. A
 /// handle without a lost lock still truncates.
 #[test]
-fn who_lost_a_lock_cuts_nothing_off() {
+fn a_truncate_of_an_evicted_lock_holder_fails_and_cuts_nothing_off() {
     for seed in 0..8 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {

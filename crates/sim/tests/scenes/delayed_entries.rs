@@ -111,7 +111,7 @@ fn looker_sees_attributes_the_maker_was_told() {
 /// removes the directory: each shows all ten files. After that the maker has no entries-write lease, and it sees the
 /// looker's new file.
 #[test]
-fn another_client_sees_them_at_once() {
+fn another_client_sees_delayed_creates_at_once() {
     for seed in 0..40 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -146,7 +146,7 @@ fn another_client_sees_them_at_once() {
 /// The looker has a file open, and the maker unlinks it. If the looker has cached the file's attributes, the maker asks
 /// the MDT first; otherwise it delays the unlink. In both cases the looker then sees a link count of 0.
 #[test]
-fn a_file_that_another_has_open_loses_its_name_for_them_too() {
+fn unlink_of_a_file_open_elsewhere_shows_there_a_link_count_of_zero() {
     for seed in 0..20 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -292,7 +292,7 @@ fn entries_lease_is_released_only_after_delayed_ops_are_applied() {
 /// The maker creates five files that reach the MDT (by fsync or after 20 ms), then five more, and crashes at once. The
 /// looker sees exactly the first five.
 #[test]
-fn they_are_lost_with_their_client_alone_only_while_they_are_on_their_way() {
+fn a_client_crash_loses_only_delayed_creates_that_the_mdt_does_not_have_yet() {
     for seed in 0..20 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -318,7 +318,7 @@ fn they_are_lost_with_their_client_alone_only_while_they_are_on_their_way() {
 /// - the file has two links;
 /// - the directory has a new owner and mode, or a default ACL.
 #[test]
-fn what_cannot_be_known_is_asked_for() {
+fn the_client_asks_the_mdt_where_it_cannot_decide_a_delayed_operation() {
     let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let maker = scene.mount(0).await;
@@ -366,7 +366,7 @@ fn what_cannot_be_known_is_asked_for() {
 /// The maker sets a layout on a directory. Files from delayed creates have it, in that directory and in one made below
 /// it. The looker reads their bytes.
 #[test]
-fn what_is_made_in_a_directory_with_a_layout_has_it() {
+fn delayed_creates_in_a_directory_with_a_layout_have_that_layout() {
     let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let maker = scene.mount(0).await;
@@ -395,7 +395,7 @@ fn what_is_made_in_a_directory_with_a_layout_has_it() {
 
 /// The maker mounts with level commit. Its creates wait for the MDT: no directory operation is delayed.
 #[test]
-fn on_a_mount_that_commits_they_are_durable_when_they_return() {
+fn creates_on_a_mount_of_level_commit_are_not_delayed() {
     let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let maker = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
@@ -411,7 +411,7 @@ fn on_a_mount_that_commits_they_are_durable_when_they_return() {
 /// The maker has 30 delayed creates when the looker syncs the directory. Both clients and all servers lose power. A
 /// third client sees all 30 names.
 #[test]
-fn another_clients_fsync_of_the_directory_makes_them_durable() {
+fn fsync_of_a_directory_by_another_client_makes_delayed_creates_durable() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {

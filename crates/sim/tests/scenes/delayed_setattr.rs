@@ -85,7 +85,7 @@ fn a_file_is_written_given_its_attributes_and_closed_by_two_requests() {
 /// The maker writes 1 MiB in full requests, of which some are in flight, and sets attributes. The size in the reply
 /// covers all writes.
 #[test]
-fn the_size_that_is_told_has_what_is_on_its_way() {
+fn the_size_after_a_setattr_covers_writes_in_flight() {
     let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let (maker, _) = scene.mounts().await;
@@ -102,7 +102,7 @@ fn the_size_that_is_told_has_what_is_on_its_way() {
 /// The maker sets attributes and has not closed the file. The looker sees them at once, and the same ones after the
 /// close.
 #[test]
-fn others_see_what_was_set_before_it_was_sent() {
+fn another_client_sees_delayed_attributes_at_once() {
     for seed in 0..40 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -122,7 +122,7 @@ fn others_see_what_was_set_before_it_was_sent() {
 /// The maker writes and sets a time; the attributes are sent before the bytes. The later write-back of the bytes does
 /// not change the time.
 #[test]
-fn bytes_that_are_sent_later_do_not_change_the_time() {
+fn a_write_back_after_a_setattr_does_not_change_the_set_time() {
     for seed in 0..20 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -144,7 +144,7 @@ fn bytes_that_are_sent_later_do_not_change_the_time() {
 
 /// The maker sets a time, then writes more and closes. The looker sees the time of that write.
 #[test]
-fn what_is_written_later_does() {
+fn a_write_after_a_set_time_moves_the_time() {
     for seed in 0..40 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -221,7 +221,7 @@ fn cut_off_client_loses_delayed_dir_ops_and_fsync_reports_eio() {
 /// All OSTs are down while the maker truncates a file to zero, writes, sets attributes, and closes it. When the OSTs
 /// are back, both clients see what the maker was told.
 #[test]
-fn a_close_waits_for_no_truncate_with_them() {
+fn a_close_with_attributes_does_not_wait_for_a_truncate() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -254,7 +254,7 @@ fn a_close_waits_for_no_truncate_with_them() {
 /// The looker syncs everything, or the maker syncs its file. The maker and all servers crash. The looker sees the
 /// maker's attributes.
 #[test]
-fn what_was_synced_is_there_after_everybody_died() {
+fn synced_delayed_attributes_survive_client_and_servers() {
     for seed in 0..20 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {

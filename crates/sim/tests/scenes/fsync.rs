@@ -104,7 +104,7 @@ fn a_loss_is_told_to_fsync_whatever_a_close_was_told() {
 /// The writer's unsynced bytes are lost with the OSTs. Its next read reports the loss, and so does its close(2) after
 /// that.
 #[test]
-fn a_loss_is_told_to_close_whatever_a_read_was_told() {
+fn close_reports_a_loss_that_a_read_has_reported_before() {
     let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let writer = scene.mount(0).await;
@@ -152,7 +152,7 @@ fn a_loss_that_no_fsync_was_told_waits_for_the_next() {
 /// The second client extends a file to OSTs that the first client does not know yet. The first client's fsync covers
 /// them too: after the second client and all servers lost power, a third client reads everything.
 #[test]
-fn what_others_wrote_to_osts_that_are_new_is_durable_too() {
+fn fsync_covers_writes_of_another_client_on_osts_added_since() {
     for seed in 0..5 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -183,7 +183,7 @@ fn what_others_wrote_to_osts_that_are_new_is_durable_too() {
 /// The first client appends to a committed file through a new handle and syncs it. The client and all servers lose
 /// power. The second client's stat shows the full size.
 #[test]
-fn what_was_synced_through_a_new_handle_is_told_by_stat() {
+fn stat_after_a_power_cut_shows_an_append_synced_through_a_new_handle() {
     for seed in 0..5 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -217,7 +217,7 @@ fn what_was_synced_through_a_new_handle_is_told_by_stat() {
 /// The client makes a change of names that the MDT executes but loses with its power. After the client's eviction,
 /// fsync of each directory concerned reports EIO once. fsync of another directory succeeds.
 #[test]
-fn names_that_an_eviction_took_back_are_told_to_fsync_of_their_directory() {
+fn fsync_of_a_directory_reports_changes_of_names_lost_by_an_eviction() {
     for (number, what) in ["create", "mkdir", "link", "unlink", "rmdir", "rename"].into_iter().enumerate() {
         let scene = Scene::new(20 + number as u64, CLIENTS);
         scene.sim.block_on(async {

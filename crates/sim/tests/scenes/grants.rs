@@ -67,7 +67,7 @@ async fn check(client: &Client, file: &OpenFile, records: u64) {
 /// Sixteen clients fill one OST with small buffered writes, and some of them also with large ones. Each client gets
 /// ENOSPC from a write and never later: every acknowledged record is there after its fsync.
 #[test]
-fn many_who_fill_an_ost_are_refused_nothing_that_was_acknowledged() {
+fn sixteen_clients_that_fill_an_ost_lose_no_acknowledged_write() {
     for seed in 0..4 {
         let scene = with_clients(seed, 16, 512 << 10);
         scene.sim.block_on(async {
@@ -168,14 +168,14 @@ fn granted_space_is_not_taken_by_other_clients() {
 ///
 /// The same with a restart of the OST: the other client comes back first, but the OST keeps the writer's grant.
 #[test]
-fn nobody_takes_it_after_a_restart() {
+fn a_restarted_ost_keeps_granted_space_for_its_holder() {
     keep_while_others_fill(true);
 }
 
 /// The writer writes a little and syncs, so it has a grant that it does not use. Three seconds later the other client
 /// has that space. A mount that ends returns its grant immediately.
 #[test]
-fn room_that_is_not_used_is_given_back() {
+fn unused_granted_space_is_returned() {
     let scene = with_clients(3, 2, 512 << 10);
     scene.sim.block_on(async {
         let (writer, other) = (scene.mount(0).await, scene.mount(1).await);
@@ -197,7 +197,7 @@ fn room_that_is_not_used_is_given_back() {
 /// A client alternates a small buffered write and large writes until the OST is full. Its own grant does not block its
 /// own large writes.
 #[test]
-fn a_client_may_fill_what_it_was_granted_itself() {
+fn a_client_may_fill_its_own_granted_space_with_large_writes() {
     let scene = with_clients(4, 1, 512 << 10);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;

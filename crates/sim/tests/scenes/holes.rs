@@ -165,7 +165,7 @@ fn room_that_is_set_aside_counts_once_with_what_is_written_until_it_is_punched_o
 /// A client writes single bytes that are far apart, up to the largest offset. It punches, truncates and removes such
 /// files: all of it takes less than 30 s, as the OSTs step over the bytes that are there and not over the offsets.
 #[test]
-fn what_lies_far_apart_is_punched_cut_and_removed_in_steps_that_count_bytes_that_are_there() {
+fn sparse_files_are_punched_truncated_and_removed_in_steps_over_written_bytes_only() {
     let sim = Sim::new(1);
     let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
     cluster.boot_all();

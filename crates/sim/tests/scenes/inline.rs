@@ -45,7 +45,7 @@ fn a_small_file_needs_no_ost() {
 /// The maker rewrites a small file ten times; each time the close is still in flight when the looker opens the file.
 /// The looker always reads the bytes of the latest close.
 #[test]
-fn who_opens_it_sees_what_was_closed() {
+fn an_open_returns_the_inline_bytes_of_the_latest_close() {
     for seed in 0..60 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -69,7 +69,7 @@ fn who_opens_it_sees_what_was_closed() {
 /// The looker writes to the maker's inline file at different offsets, then appends. The file moves to an OST, and both
 /// clients read all bytes, the maker also through a handle from before.
 #[test]
-fn it_is_written_to_as_any_file() {
+fn an_inline_file_that_another_client_writes_moves_to_an_ost_with_all_bytes() {
     for seed in 0..30 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -147,7 +147,7 @@ fn outlining_survives_server_power_cut() {
 /// The maker truncates and extends an inline file. Within the bound its bytes stay with the MDT, beyond it they move to
 /// an OST. The looker reads the right bytes after each step. A file that is made again is inline again.
 #[test]
-fn it_is_cut_and_grows_in_place_and_out_of_it() {
+fn an_inline_file_is_truncated_and_extended_in_place_and_beyond_the_bound_on_an_ost() {
     let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
@@ -176,7 +176,7 @@ fn it_is_cut_and_grows_in_place_and_out_of_it() {
 /// The maker makes files that are too large, closed late, open at the looker, synced, or with a hole. All of these go
 /// to the OSTs; a file of exactly the bound stays inline.
 #[test]
-fn what_is_large_slow_or_open_elsewhere_goes_to_the_osts() {
+fn large_late_synced_sparse_and_shared_files_go_to_the_osts() {
     let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;

@@ -72,7 +72,7 @@ impl Untold {
 /// loses power, and the first client sends its write again. It must not overwrite the newer bytes that the second
 /// client has read.
 #[test]
-fn bytes_that_were_seen_before_their_writer_was_told_are_not_written_again_over_others() {
+fn a_resent_write_does_not_overwrite_newer_bytes_that_were_read() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -133,7 +133,7 @@ fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
 /// The same, but the second client also writes below the first client's bytes. Its replay must not restore a size that
 /// it was never shown: the append leaves no zeros where the lost bytes were.
 #[test]
-fn who_writes_below_bytes_whose_writer_was_not_told_does_not_bring_back_their_size() {
+fn a_replayed_write_does_not_restore_a_size_from_another_writer_without_reply() {
     for seed in 0..10 {
         let scene = Scene::with(seed, ClusterOptions { write_back_bytes: 0, ..ClusterOptions::default() }, CLIENTS);
         scene.sim.block_on(async {
@@ -158,7 +158,7 @@ fn who_writes_below_bytes_whose_writer_was_not_told_does_not_bring_back_their_si
 /// The first client's write is uncommitted, as the journal is stuck, and the client is evicted. The second client
 /// reads, the OST loses power, and the second client reads again: both times the same bytes.
 #[test]
-fn what_a_client_did_that_was_evicted_is_seen_when_it_is_durable() {
+fn an_uncommitted_write_of_an_evicted_client_is_shown_only_when_it_is_durable() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -188,7 +188,7 @@ fn what_a_client_did_that_was_evicted_is_seen_when_it_is_durable() {
 /// The first client's append is executed and its reply is lost; then the OST evicts it. Its append and its close report
 /// an error. The second client's stat and read agree that the append was executed.
 #[test]
-fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_for_nobody() {
+fn stat_and_read_agree_on_an_append_whose_client_was_evicted_before_the_reply() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -251,7 +251,7 @@ fn append_with_lost_reply_keeps_its_offset_after_crash() {
 /// The first client's append is lost with the OST. The second client's append keeps its offset: its next append must
 /// not overwrite it.
 #[test]
-fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
+fn an_append_keeps_its_offset_when_the_append_before_is_lost() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -311,7 +311,7 @@ fn overwrites_of_a_nearly_full_ost_are_replayed() {
 /// The first client writes files on two OSTs, buffers more, and crashes; one of the OSTs goes down too. The second
 /// client opens the file on the other OST within 120 s.
 #[test]
-fn who_is_gone_with_one_ost_holds_up_no_file_of_another() {
+fn a_client_lost_with_one_ost_delays_no_open_of_files_on_other_osts() {
     for (seed, away) in [(1, 0), (2, 1)] {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -349,7 +349,7 @@ fn who_is_gone_with_one_ost_holds_up_no_file_of_another() {
 /// when the MDT loses power again. The first client comes in time for that recovery, but stays evicted, and the second
 /// client's file is there.
 #[test]
-fn who_was_evicted_does_not_come_back_by_another_crash() {
+fn a_client_evicted_in_one_recovery_stays_evicted_in_the_next() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -377,7 +377,7 @@ fn who_was_evicted_does_not_come_back_by_another_crash() {
 /// This proves less than it seems to: a simulated server reads what has arrived before it looks at its clock. A real
 /// one need not.
 #[test]
-fn a_server_that_was_stopped_blames_nobody() {
+fn a_paused_server_evicts_no_client_for_its_own_pause() {
     for (seed, server) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {

@@ -97,7 +97,7 @@ fn a_file_on_a_full_ost_grows_on_others_until_all_are_full() {
 /// The first client has an empty file open for reading. The second client gives it another layout and writes 4 MiB. The
 /// first client's handle reads those bytes.
 #[test]
-fn who_has_an_unwritten_file_open_follows_its_new_layout() {
+fn a_handle_of_an_unwritten_file_follows_the_new_layout_of_the_file() {
     // With the same home, and with another.
     for (seed, first_ost) in [(1, 0), (2, 1)] {
         let sim = Sim::new(seed);
@@ -278,7 +278,7 @@ fn a_file_that_is_refused_another_layout_while_it_is_written_keeps_its_size() {
 /// A client makes small buffered writes without a pause. On the same mount a change of the layout is tried fifty times.
 /// Each try gets EEXIST within 20 s, and no write is lost.
 #[test]
-fn a_layout_that_is_refused_waits_for_nothing_that_is_kept_back() {
+fn a_refused_layout_change_does_not_wait_for_buffered_writes() {
     let sim = Sim::new(9);
     sim.block_on(async {
         let cluster = Cluster::format(&sim, ClusterOptions::default()).await;

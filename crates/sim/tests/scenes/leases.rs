@@ -278,7 +278,7 @@ const SEEDS: std::ops::Range<u64> = 0..60;
 /// Mount 0 renames a file and sets a time 58 times each, while programs above three mounts look at both. Mounts are
 /// stopped and cut off, and the MDT crashes. No program sees an older version than any program saw before.
 #[test]
-fn what_anybody_has_seen_no_kernel_contradicts_afterwards() {
+fn no_mount_shows_an_older_version_than_any_mount_showed_before() {
     let parse = |text: String| {
         let (from, to) = text.split_once("..")?;
         Some(from.parse().ok()?..to.parse().ok()?)

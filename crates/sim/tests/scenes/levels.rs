@@ -130,7 +130,7 @@ fn lost(seed: u64, level: Option<CommitLevel>) -> usize {
 /// The writer makes and writes files in a directory of level commit, on a mount of level data. It crashes and all
 /// servers lose power. The other client finds every acknowledged file and byte.
 #[test]
-fn what_is_acknowledged_in_a_directory_of_level_commit_survives_everybody() {
+fn changes_in_a_directory_of_level_commit_survive_client_and_servers() {
     for seed in 0..SEEDS {
         assert_eq!(lost(seed, Some(CommitLevel::Commit)), 0, "seed {seed}");
     }
@@ -143,7 +143,7 @@ fn what_is_acknowledged_in_a_directory_of_level_commit_survives_everybody() {
 /// The writer has a buffered write to an open file when it sets level commit on it. The buffered write is flushed then,
 /// and later writes are synchronous: the other client reads all records.
 #[test]
-fn a_level_counts_for_an_open_file_at_once_and_what_was_kept_back_comes_under_it() {
+fn setting_a_level_flushes_buffered_writes_of_an_open_file_and_applies_to_later_ones() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -200,7 +200,7 @@ fn a_file_of_level_data_on_a_mount_of_level_commit_is_gathered() {
 /// The maker delays directory operations in a directory. The maker or another client sets level commit on it. From then
 /// on the maker asks the MDT first, and nothing that it was acknowledged is lost.
 #[test]
-fn names_of_a_directory_of_level_commit_are_not_changed_before_they_are_asked_for() {
+fn changes_of_entries_of_a_directory_of_level_commit_are_not_delayed() {
     for by_other in [false, true] {
         let scene = Scene::new(5, CLIENTS);
         scene.sim.block_on(async {
@@ -262,7 +262,7 @@ fn the_name_of_a_file_of_level_commit_goes_when_the_mdt_has_committed_that() {
 /// Two clients write interleaved records to one file. A third one sets a level on it, which they do not know yet. With
 /// level commit they get no byte-range write lease; with level data they do.
 #[test]
-fn nobody_gets_a_share_of_a_file_of_level_commit_to_keep_back_what_it_writes() {
+fn a_file_of_level_commit_gets_no_byte_range_write_leases() {
     for level in [CommitLevel::Data, CommitLevel::Commit] {
         let scene = Scene::new(7, CLIENTS);
         scene.sim.block_on(async {
@@ -289,7 +289,7 @@ fn nobody_gets_a_share_of_a_file_of_level_commit_to_keep_back_what_it_writes() {
 /// Two clients buffer interleaved writes to one file under byte-range write leases. One of them sets level commit on
 /// the file. The other one's lease is recalled: it sends each later write at once.
 #[test]
-fn who_sets_a_level_takes_back_the_shares_of_others_though_it_has_one() {
+fn setting_a_level_recalls_the_byte_range_write_leases_of_other_clients() {
     let scene = Scene::new(8, CLIENTS);
     scene.sim.block_on(async {
         let clients = [scene.mount(0).await, scene.mount(1).await];
@@ -321,7 +321,7 @@ fn who_sets_a_level_takes_back_the_shares_of_others_though_it_has_one() {
 /// The other client sets level commit on a file that the writer has open. The writer learns of the level with the
 /// file's attributes, by a stat or a lookup. Its next write survives.
 #[test]
-fn another_mount_learns_of_the_level_when_it_looks() {
+fn another_client_learns_a_new_commit_level_with_the_attributes() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {

@@ -278,7 +278,7 @@ fn unlock_reports_eio_if_writes_under_lock_are_lost() {
 /// A client holds two locks and increments both counters. It is cut off from all servers and releases both, one also
 /// through a second handle. It is evicted: all three releases report EIO, as the writes are lost.
 #[test]
-fn who_lets_go_of_a_lock_while_another_does_is_told_too() {
+fn concurrent_unlocks_of_an_evicted_client_all_report_eio() {
     let world = World::new(8);
     let a = world.sim.add_node("a");
     world.sim.block_on(async {
@@ -310,7 +310,7 @@ fn who_lets_go_of_a_lock_while_another_does_is_told_too() {
 /// caller gives up. The client then locks the range again. The pending release must not drop the new lock: the second
 /// client is denied.
 #[test]
-fn a_lock_that_is_asked_for_while_one_is_let_go_of_is_not_lost_with_it() {
+fn a_lock_requested_during_a_pending_release_outlives_the_release() {
     for mode in [lock_mode::NONE, lock_mode::SHARED] {
         let world = World::new(9);
         let (a, b) = (world.sim.add_node("a"), world.sim.add_node("b"));

@@ -107,7 +107,7 @@ async fn read(client: &Client, file: &OpenFile) -> Vec<u8> {
 
 /// Three writers write 600 interleaved records with fewer than 400 requests. Each of them then reads all records.
 #[test]
-fn who_writes_in_places_of_its_own_sends_few_requests() {
+fn writers_of_interleaved_records_coalesce_their_writes() {
     let scene = with_writers(1);
     scene.sim.block_on(async {
         let writers = scene.sharing().await;
@@ -126,7 +126,7 @@ fn who_writes_in_places_of_its_own_sends_few_requests() {
 /// it: it reads every acknowledged byte. While it has the file open, the writers buffer nothing; some seconds after its
 /// close they do again.
 #[test]
-fn another_client_sees_every_acknowledged_byte() {
+fn another_client_sees_every_byte_buffered_under_byte_range_write_leases() {
     for seed in 0..20 {
         let scene = with_writers(seed);
         scene.sim.block_on(async {
@@ -159,7 +159,7 @@ fn another_client_sees_every_acknowledged_byte() {
 /// Three writers have buffered records. One of them reads, stats, overwrites another's record, truncates, appends, or
 /// syncs. It always acts on what all three have written, and an fsync makes that durable.
 #[test]
-fn one_of_them_sees_what_the_others_wrote_whatever_it_does() {
+fn a_holder_of_a_byte_range_write_lease_sees_the_writes_of_the_others() {
     for seed in 0..30 {
         let scene = with_writers(seed);
         scene.sim.block_on(async {
@@ -240,7 +240,7 @@ fn overlapping_claims_get_no_range_lease() {
 /// After that no bytes of that writer arrive. If its record is lost, its fsync reports EIO; the other writers lose
 /// nothing.
 #[test]
-fn one_that_is_cut_off_is_fenced_before_anybody_looks() {
+fn a_strided_writer_that_is_cut_off_is_fenced_before_others_read() {
     for seed in 0..10 {
         let scene = with_writers(seed);
         scene.sim.block_on(async {
@@ -287,7 +287,7 @@ fn one_that_is_cut_off_is_fenced_before_anybody_looks() {
 /// Two writers have buffered records that they cannot send when the MDT restarts. The MDT must not show the file to the
 /// looker, or to the third writer, before the records have arrived. Later the writers have leases again.
 #[test]
-fn a_restart_of_the_mdt_does_not_forget_who_shares_what() {
+fn byte_range_write_leases_survive_a_restart_of_the_mdt() {
     for seed in 0..10 {
         let scene = with_writers(seed);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
@@ -325,7 +325,7 @@ fn a_restart_of_the_mdt_does_not_forget_who_shares_what() {
 /// Three writers write interleaved records while an OST, the MDT or all servers are killed and restart. Every
 /// acknowledged record is there.
 #[test]
-fn servers_that_restart_cost_nothing_of_it() {
+fn interleaved_writes_survive_restarts_of_servers() {
     for seed in 0..12 {
         let scene = with_writers(seed);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
@@ -353,7 +353,7 @@ fn servers_that_restart_cost_nothing_of_it() {
 
 /// One of three writers closes the file. The other two continue to coalesce their writes, and all records are there.
 #[test]
-fn who_leaves_is_in_nobodys_way() {
+fn a_strided_writer_that_closes_leaves_the_others_their_leases() {
     let scene = with_writers(7);
     scene.sim.block_on(async {
         let mut writers = scene.sharing().await;

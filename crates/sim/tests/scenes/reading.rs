@@ -90,7 +90,7 @@ fn small_reads_are_few_requests() {
 /// The reader reads the file backwards in 4 KiB steps with fewer than 120 requests, then at offsets far apart: all
 /// bytes are right.
 #[test]
-fn backwards_and_in_steps_too() {
+fn reads_backwards_and_in_strides_return_the_right_bytes_with_few_requests() {
     let scene = Scene::new(2, CLIENTS);
     scene.sim.block_on(async {
         let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
@@ -140,7 +140,7 @@ fn reads_in_large_steps_are_few_requests_for_no_more_than_is_read() {
 /// The reader has the file in its cache. The writer then writes, truncates, punches, appends or extends. The reader
 /// sees the change at once.
 #[test]
-fn what_another_client_changes_is_seen_at_once() {
+fn a_change_by_another_client_is_seen_through_the_read_cache_at_once() {
     let read = async |seed: u64, client: &Client, file: &OpenFile| match seed % 12 {
         0..6 => read_through(client, file, 30_000).await,
         _ => read_in_turns(client, file, 30_000).await,
@@ -201,7 +201,7 @@ fn what_another_client_changes_is_seen_at_once() {
 
 /// A client reads a file and changes it, through the same handle and through others. It always reads its own changes.
 #[test]
-fn what_a_client_changes_itself_it_reads() {
+fn a_client_reads_its_own_changes_through_the_read_cache() {
     for seed in 0..12 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -264,7 +264,7 @@ fn a_reader_that_is_cut_off_from_the_mdt_shows_nothing_old() {
 /// The reader reads what the writer has written and not synced. The writer crashes and the OSTs lose power, so the
 /// bytes may be lost. The reader then shows the same bytes as a third client: it had cached nothing uncommitted.
 #[test]
-fn what_a_crash_takes_back_was_not_kept() {
+fn bytes_that_a_crash_undoes_are_not_cached() {
     let mut taken_back = 0;
     for seed in 0..10 {
         let commit_interval = Duration::from_secs(3);
@@ -342,7 +342,7 @@ fn a_restarted_mdt_knows_of_no_lease() {
 /// A client has a file in its cache, and truncates it with a create of the same name. It writes behind a hole: the hole
 /// reads as zeros.
 #[test]
-fn a_create_that_cuts_the_file_leaves_nothing_of_it() {
+fn a_create_that_truncates_drops_the_read_cache_of_the_file() {
     let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;

@@ -64,7 +64,7 @@ fn a_write_that_makes_a_file_larger_returns_when_another_client_that_has_it_open
 /// The reader has been idle for so long that it has returned its leases. It learns of the writer's new size all the
 /// same.
 #[test]
-fn an_idle_client_learns_of_a_larger_size_too() {
+fn a_client_without_leases_is_notified_of_a_larger_size() {
     let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let (_reader, _file, known) = scene.opened(1, 1000).await;
@@ -80,7 +80,7 @@ fn an_idle_client_learns_of_a_larger_size_too() {
 /// the writer does not wait any more, and the reader learns of the size later. Once a program uses the size, every
 /// write waits again.
 #[test]
-fn a_size_that_nobody_makes_use_of_holds_writers_up_a_few_times_only() {
+fn a_watched_size_that_is_not_used_delays_writers_a_few_times_only() {
     let scene = Scene::new(6, CLIENTS);
     scene.sim.block_on(async {
         let (reader, used, known) = scene.opened(1, 1000).await;

@@ -79,7 +79,7 @@ async fn on_the_first(client: &Client, prefix: &str) -> usize {
 /// of the programs on other OSTs at most doubles, new files avoid OST0000, and no client is evicted. When the disks are
 /// normal again, new files use it again.
 #[test]
-fn a_slow_or_stuck_disk_is_felt_by_its_own_files_only_and_new_ones_avoid_it() {
+fn a_slow_or_stuck_disk_delays_files_on_its_ost_only_and_new_files_avoid_that_ost() {
     for fault in [Fault::Slow(100.0 * USUAL), Fault::Stuck(2 * TERM)] {
         let sim = Sim::new(3);
         sim.block_on(async {

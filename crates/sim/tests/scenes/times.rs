@@ -68,7 +68,7 @@ async fn change(sim: &Sim, client: &Client, file: &OpenFile) -> Result<(), Optio
 /// the MDT or an OST crashes now and then. Every change of data moves the modification time that any client sees, and
 /// the change time only grows. Crashes and closes move nothing.
 #[test]
-fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
+fn every_change_by_one_of_several_writers_moves_the_times_that_all_see() {
     for seed in 0..60 {
         let sim = Sim::new(seed);
         let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
@@ -184,7 +184,7 @@ fn a_time_that_is_set_beside_a_writer_hides_no_later_write_whoever_dies() {
 /// A client makes directories, symlinks and files and changes their attributes. All servers or the MDT crash. After the
 /// replay both clients see the same access, modification, change and birth times as before.
 #[test]
-fn what_is_replayed_has_the_times_that_were_shown() {
+fn replayed_changes_keep_the_times_shown_before_the_crash() {
     for seed in 0..40 {
         let sim = Sim::new(seed);
         let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));

@@ -80,7 +80,7 @@ fn names_do_not_wait_for_an_ost_that_a_truncate_waits_for() {
 /// The reader creates a file and has it open for reading only. The other client changes its size by name. The reader
 /// reads zeros up to the new end.
 #[test]
-fn who_has_an_empty_file_open_for_reading_sees_that_another_made_it_longer() {
+fn a_reader_of_an_empty_file_sees_the_size_that_another_client_sets() {
     for seed in 0..8 {
         let sim = Sim::new(seed);
         sim.block_on(async {

@@ -67,7 +67,7 @@ fn many_small_writes_are_few_requests() {
 /// The writer has ten buffered records. The reader looks up the file, or opens it at once: it sees all of them. From
 /// then on the writer buffers nothing.
 #[test]
-fn another_client_sees_them_at_once() {
+fn another_client_sees_buffered_writes_at_once() {
     for seed in 0..20 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
@@ -92,7 +92,7 @@ fn another_client_sees_them_at_once() {
 /// The reader's lookup takes the writer's lease. Some time later the writer has the lease again, and coalesces its
 /// writes.
 #[test]
-fn a_look_costs_the_lease_only_for_a_while() {
+fn a_writer_has_its_lease_again_some_time_after_a_lookup_by_another_client() {
     let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
@@ -163,7 +163,7 @@ fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
 /// The MDT restarts while the writer has a buffered record that it cannot send. The MDT must not show the file to the
 /// reader before the record has arrived.
 #[test]
-fn a_restart_of_the_mdt_does_not_forget_who_keeps_something_back() {
+fn data_write_leases_survive_a_restart_of_the_mdt() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
@@ -193,7 +193,7 @@ fn a_restart_of_the_mdt_does_not_forget_who_keeps_something_back() {
 /// The writer writes a record every 5 ms, then crashes. The reader sees at least every record that was older than 100
 /// ms, as buffered records are sent by then.
 #[test]
-fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_does() {
+fn writes_older_than_100_ms_and_synced_writes_survive_a_client_crash() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         let (sim, node) = (&scene.sim, scene.nodes[0]);
@@ -280,7 +280,7 @@ fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
 /// The writer closes the handle that it wrote with and keeps a read-only one. The MDT restarts and presumes no lease.
 /// The writer writes again while the reader has the file open: the reader reads both records.
 #[test]
-fn a_reader_that_is_left_holds_no_lease() {
+fn a_read_only_handle_left_after_a_restart_of_the_mdt_has_no_data_write_lease() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
