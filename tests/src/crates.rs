@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use crate::source::{self, Source};
+use crate::source::{Import, Source};
 
 /// Texts of files by their path below the root of the tree.
 pub type Files = BTreeMap<String, String>;
@@ -119,13 +119,13 @@ fn target<'a>(
 ) -> Option<&'a Module> {
     let supers = segments.iter().take_while(|segment| *segment == "super").count();
     match segments.first()?.as_str() {
-        "crate" => descend(modules, Vec::new(), &segments[1..], reexports),
+        "crate" => descend(modules, from, Vec::new(), &segments[1..], reexports),
         "super" => {
             let depth = from.path.len().checked_sub(supers)?;
-            descend(modules, from.path[..depth].to_vec(), &segments[supers..], reexports)
+            descend(modules, from, from.path[..depth].to_vec(), &segments[supers..], reexports)
         }
         _ => {
-            let (import, rest) = import(from, segments)?;
+            let (Import { path: import, .. }, rest) = import(from, segments)?;
             let begins = import.segments.first().is_some_and(|first| first == "crate" || first == "super");
             target(modules, from, &[&import.segments, rest].concat(), reexports.checked_sub(1).filter(|_| begins)?)
         }
@@ -133,15 +133,16 @@ fn target<'a>(
 }
 
 /// The import of `from` that brought the first segment into scope.
-fn import<'a>(from: &'a Module, segments: &'a [String]) -> Option<(&'a source::Path, &'a [String])> {
+fn import<'a>(from: &'a Module, segments: &'a [String]) -> Option<(&'a Import, &'a [String])> {
     let import = from.source.imports.iter().find(|import| import.name == segments[0])?;
     // An import of the same name from itself, as in `use bytes;`, leads nowhere.
-    (import.path.segments.len() > 1).then_some((&import.path, &segments[1..]))
+    (import.path.segments.len() > 1).then_some((import, &segments[1..]))
 }
 
-/// Follows `rest` from the module at `path`, through re-exports of its children and of other modules.
+/// Follows `rest` from the module at `path`, through its imports that `from` may use.
 fn descend<'a>(
     modules: &BTreeMap<&[String], &'a Module>,
+    from: &'a Module,
     mut path: Vec<String>,
     rest: &[String],
     reexports: usize,
@@ -153,12 +154,14 @@ fn descend<'a>(
         }
         path.pop();
         let here = *modules.get(&path[..])?;
-        let Some((import, after)) = import(here, &rest[index..]) else { return Some(here) };
-        let own_child = || descend(modules, path.clone(), &[&import.segments, after].concat(), reexports - 1);
+        let import =
+            import(here, &rest[index..]).filter(|(import, _)| import.is_public || from.path.starts_with(&path));
+        let Some((Import { path: import, .. }, after)) = import else { return Some(here) };
+        let own_child = || descend(modules, from, path.clone(), &[&import.segments, after].concat(), reexports - 1);
         return match import.segments[0].as_str() {
             _ if reexports == 0 => Some(here),
             "crate" | "super" => target(modules, here, &[&import.segments, after].concat(), reexports - 1),
-            "self" => descend(modules, path, &[&import.segments[1..], after].concat(), reexports - 1),
+            "self" => descend(modules, from, path, &[&import.segments[1..], after].concat(), reexports - 1),
             child => match modules.contains_key(&[&path[..], &[child.to_owned()]].concat()[..]) {
                 true => own_child(),
                 // Of another crate.
@@ -224,6 +227,17 @@ mod tests {
             ("b/deep.rs", "pub struct Thing; fn g() {}"),
         ]);
         assert_eq!(found, ["a b", "a b::deep", "a crate"]);
+    }
+
+    #[test]
+    fn a_private_import_is_not_followed_from_outside() {
+        let found = edges_of(&[
+            ("lib.rs", "mod a; mod b; mod serve;"),
+            ("a.rs", "use crate::b; fn f() { b::serve() }"),
+            ("b.rs", "use crate::serve; pub fn serve() { serve::run() }"),
+            ("serve.rs", "pub fn run() {}"),
+        ]);
+        assert_eq!(found, ["a b", "b serve"]);
     }
 
     #[test]

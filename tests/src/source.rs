@@ -65,6 +65,8 @@ pub struct Import {
     pub path: Path,
     /// The name in this file; `*` for all of a module.
     pub name: String,
+    /// Modules outside of this one may use it.
+    pub is_public: bool,
 }
 
 /// `mod name;`
@@ -123,12 +125,16 @@ struct Scope {
     in_test: bool,
     /// Modules within the file around this place.
     depth: usize,
+    /// In a `use` declaration behind `pub`.
+    is_public: bool,
 }
 
 #[derive(Default)]
 struct Walk {
     source: Source,
     test_lines: BTreeSet<usize>,
+    /// The last word was `pub`.
+    was_pub: bool,
 }
 
 impl Walk {
@@ -170,11 +176,12 @@ impl Walk {
     }
 
     fn ident(&mut self, word: &str, rest: &[TokenTree], scope: Scope) -> usize {
+        let is_public = std::mem::replace(&mut self.was_pub, word == "pub");
         match word {
             "use" if matches!(rest.get(1), Some(TokenTree::Ident(_))) => {
                 let end = rest.iter().position(|token| is_punct(token, ';')).unwrap_or(rest.len());
                 if !scope.in_test {
-                    self.import(&rest[1..end], Vec::new(), scope.depth);
+                    self.import(&rest[1..end], Vec::new(), Scope { is_public, ..scope });
                 }
                 return end;
             }
@@ -217,7 +224,7 @@ impl Walk {
     }
 
     /// Reads a tree of a `use` declaration below `prefix`.
-    fn import(&mut self, tree: &[TokenTree], mut prefix: Vec<String>, depth: usize) {
+    fn import(&mut self, tree: &[TokenTree], mut prefix: Vec<String>, scope: Scope) {
         let mut rest = tree;
         while let [TokenTree::Ident(segment), after @ ..] = rest {
             prefix.push(segment.to_string());
@@ -230,23 +237,24 @@ impl Walk {
             Some(TokenTree::Group(list)) => {
                 let list: Vec<TokenTree> = list.stream().into_iter().collect();
                 for tree in list.split(|token| is_punct(token, ',')).filter(|tree| !tree.is_empty()) {
-                    self.import(tree, prefix.clone(), depth);
+                    self.import(tree, prefix.clone(), scope);
                 }
             }
-            Some(star) if is_punct(star, '*') => self.imported(prefix, "*".into(), tree, depth),
+            Some(star) if is_punct(star, '*') => self.imported(prefix, "*".into(), tree, scope),
             // `as name`
-            Some(_) => self.imported(prefix, rest.last().map(TokenTree::to_string).unwrap_or_default(), tree, depth),
+            Some(_) => self.imported(prefix, rest.last().map(TokenTree::to_string).unwrap_or_default(), tree, scope),
             None => {
                 prefix.pop_if(|last| last == "self");
                 let name = prefix.last().cloned().unwrap_or_default();
-                self.imported(prefix, name, tree, depth);
+                self.imported(prefix, name, tree, scope);
             }
         }
     }
 
-    fn imported(&mut self, segments: Vec<String>, name: String, tree: &[TokenTree], depth: usize) {
+    fn imported(&mut self, segments: Vec<String>, name: String, tree: &[TokenTree], scope: Scope) {
         let line = tree[0].span().start().line;
-        self.source.imports.push(Import { path: Path { segments: outside(segments, depth), line }, name });
+        let path = Path { segments: outside(segments, scope.depth), line };
+        self.source.imports.push(Import { path, name, is_public: scope.is_public });
     }
 }
 
@@ -396,6 +404,7 @@ mod tests {
         );
         let names: Vec<&str> = source.imports.iter().map(|import| import.name.as_str()).collect();
         assert_eq!(names, ["a", "C", "d", "*", "E", "F"]);
+        assert!(source.imports[..3].iter().all(|import| import.is_public) && !source.imports[3].is_public);
         let paths: Vec<Path> = source.imports.into_iter().map(|import| import.path).collect();
         assert_eq!(shown(&paths), ["1:crate::a", "1:crate::a::B", "1:crate::d", "2:super", "3:super::E", "3:F"]);
     }
