@@ -117,7 +117,7 @@ fn check_every_point(
 }
 
 #[test]
-fn what_a_power_cut_leaves_at_any_point_is_clean() {
+fn fsck_finds_a_store_clean_after_a_power_cut_at_any_point() {
     let torn = AtomicU64::new(0);
     let seeds = seeds();
     let tally = in_threads(&seeds, |seed, tally| {
@@ -133,7 +133,7 @@ fn what_a_power_cut_leaves_at_any_point_is_clean() {
 }
 
 #[test]
-fn what_a_power_cut_leaves_of_a_store_that_restarted_is_clean() {
+fn fsck_finds_a_restarted_store_clean_after_a_power_cut() {
     let torn = AtomicU64::new(0);
     let seeds: Vec<u64> = seeds().into_iter().step_by(RESTARTED_EVERY).collect();
     let tally = in_threads(&seeds, |seed, tally| {

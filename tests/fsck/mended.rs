@@ -38,7 +38,7 @@ fn wrong_counts_are_mended_under_a_new_generation() {
 }
 
 #[test]
-fn what_is_clean_is_left_alone() {
+fn repair_of_a_clean_target_writes_nothing() {
     let world = world(&tree());
     let before = world.image();
     assert_eq!(world.repair(true).unwrap().exit_code(), exit::CLEAN);
@@ -118,7 +118,7 @@ fn a_repair_cut_off_at_any_write_can_begin_again() {
 }
 
 #[test]
-fn repaired_twice_it_is_of_the_third_generation() {
+fn a_target_repaired_twice_has_the_third_generation() {
     let world = world(&wrong_counts());
     world.repair(false).unwrap();
     world.open(async |store| put(store, &[0x29, 0], vec![1, 60]).await);

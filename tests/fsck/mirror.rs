@@ -121,7 +121,7 @@ fn repair_mends_both_copies() {
 
 /// |X| at writes
 #[test]
-fn what_a_crash_leaves_in_two_copies_is_clean() {
+fn fsck_finds_both_copies_clean_after_a_crash() {
     for seed in 0..4 {
         let mut history = history::record_on(seed, &mirrored(history::format_options()), &MIRRORED_DISKS);
         let checker = Sim::new(seed);

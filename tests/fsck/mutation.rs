@@ -151,7 +151,7 @@ fn base(seed: u64) -> World {
 }
 
 #[test]
-fn no_bytes_make_it_panic_or_run_on() {
+fn no_bytes_make_fsck_panic_or_run_on() {
     let world = base(1);
     let image = world.image();
     let interesting: Vec<_> = image.disks.iter().map(interesting).collect();

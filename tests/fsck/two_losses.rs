@@ -467,7 +467,7 @@ fn suffer(seed: u64, losses: &[Loss]) -> Tally {
 }
 
 #[test]
-fn whoever_reads_synced_bytes_after_two_losses_gets_them_or_an_error_or_finds_them_listed() {
+fn synced_bytes_after_two_losses_are_right_or_an_error_or_listed_by_fsck() {
     let mut silent = Vec::new();
     for (first, one) in LOSSES.iter().enumerate() {
         for other in &LOSSES[first..] {

@@ -1,13 +1,18 @@
-//! Checks the structure of the code: dependencies between crates point one way, and `env` is the only door to the
-//! world.
+//! Checks the structure of the code: dependencies between crates point one way, modules form no circles, `env` is the
+//! only door to the world, and documents name what exists.
 
 #![allow(clippy::disallowed_methods)] // it reads the house's own sources, as a user's program would
+
+mod cycles;
+mod names;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     process::Command,
 };
+
+use forebay_tests::crates::read_files;
 
 /// The allowed dependencies of each crate (ARCHITECTURE.md, "The house").
 const ARROWS: &[(&str, &[&str])] = &[
@@ -145,28 +150,10 @@ fn disallowed_lists_name_the_doors_and_every_lint_exemption_is_known() {
     for name in doors.split(' ') {
         assert!(lists.contains(&format!("\"{name}\"")), "clippy.toml does not disallow {name}");
     }
-    let files = rust_files(&root().join("crates"));
-    let relative = |path: &PathBuf| path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
-    let source = |path: &&PathBuf| !relative(path).contains("/tests/");
-    let exempt: BTreeSet<String> = files
-        .iter()
-        .filter(source)
-        .filter(|path| std::fs::read_to_string(path).expect("it is readable").contains("allow(clippy::disallowed"))
-        .map(relative)
-        .collect();
+    let files = read_files(&root(), &["crates"], "rs").expect("the sources are readable");
+    let is_exempt = |text: &str| text.contains("allow(clippy::disallowed");
+    let sources = files.iter().filter(|(path, _)| !path.contains("/tests/"));
+    let exempt: BTreeSet<String> = sources.filter(|(_, text)| is_exempt(text)).map(|(path, _)| path.clone()).collect();
     let known: BTreeSet<String> = EXEMPT.iter().map(|path| (*path).to_owned()).collect();
     assert_eq!(exempt, known, "files that switch a disallowed list off, and those that may");
-}
-
-fn rust_files(folder: &std::path::Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("a folder of the house") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }

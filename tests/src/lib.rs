@@ -1,1 +1,4 @@
-//! Shared code of the whole-system tests. The tests are in the folders beside `src`.
+//! Shared code of the whole-system tests, which are in the folders beside `src`, and of `xtask code`.
+
+pub mod crates;
+pub mod source;

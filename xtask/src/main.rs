@@ -1,6 +1,7 @@
 //! Chores of the project. `cargo run --release -p xtask -- --help` lists them.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod code;
 #[path = "../../crates/cli/src/command_tree.rs"]
 mod command_tree;
 mod crashes;
@@ -27,6 +28,7 @@ enum Task {
     Test(develop::Test),
     Seed(develop::Seed),
     Bless(develop::Bless),
+    Code(code::Plan),
     Figures(figures::Plan),
     Suites(suites::Plan),
     Histories(histories::Plan),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Task::Test(plan) => develop::test(&plan),
         Task::Seed(plan) => develop::seed(&plan),
         Task::Bless(plan) => develop::bless(&plan),
+        Task::Code(plan) => code::run(&plan),
         Task::Figures(plan) => figures::run(&plan),
         Task::Suites(plan) => suites::run(&plan),
         Task::Histories(plan) => histories::run(&plan),

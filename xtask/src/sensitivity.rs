@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_is_set_in_bold() {
+    fn values_that_moved_are_set_in_bold() {
         let one = Assumption { name: "tier.depth".into(), value: 2.0 };
         let cells = row(&Some((&one, 4.0)), &[Some(104.0), Some(105.0), None], &[Some(100.0), Some(100.0), Some(1.0)]);
         assert_eq!(cells, ["`tier.depth` 2 to 4", "104.0", "**105.0**", "-"]);

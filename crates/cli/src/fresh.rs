@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_nothing_and_what_was_killed_is_cleared_up_behind() {
+    fn a_failed_first_use_leaves_nothing_and_the_next_use_clears_up_behind_a_killed_one() {
         let base = std::env::temp_dir().join(format!("forebay-fresh-{}", std::process::id()));
         let dir = base.join("a/t");
         let mut fresh = Fresh::default();

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_8_passes_to_its_helper_is_understood() {
+    fn the_mount_helper_parses_the_arguments_of_mount_8() {
         let line = "/sbin/mount.forebay 127.0.0.1:4500 /mnt/x -n -sv -o rw,_netdev -t forebay";
         assert_eq!(helper(line), "/sbin/mount.forebay mount -odefaults 127.0.0.1:4500 /mnt/x --sloppy -o rw,_netdev");
         assert_eq!(helper("mount.forebay a b -nv"), "mount.forebay mount -odefaults a b");

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_named_stays() {
+    fn remount_keeps_the_options_that_are_not_named() {
         let words = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
         let flags = |now: &str, line: &str| {
             let options = Options::parse(&with_kept(&words(now), &words(line))).expect("options");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mount_has_may_be_named_again_and_nothing_else() {
+    fn remount_accepts_the_current_value_of_a_fixed_option_and_refuses_another() {
         let parse =
             |words: &str| Options::parse(&words.split(',').map(str::to_owned).collect::<Vec<_>>()).expect("options");
         let now = parse("commit=data,pin=64MiB,ro");

@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_said_before_with_what_stays_free() {
+    fn up_announces_the_space_that_it_takes_and_the_space_that_stays_free() {
         let said = chosen(40 << 30, &["--osts", "2"]).expect("room").announcement(Path::new("/x"), 40 << 30);
         for words in ["of the 40 GiB free at /x", "for MDT0000", "each of 2 OSTs", "stay free", "--ost-size"] {
             assert!(said.contains(words), "{words}: {said}");

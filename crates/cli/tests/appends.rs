@@ -97,7 +97,7 @@ fn write_and_follow(places: &[&Path], name: &str, stripes: u32, meanwhile: impl 
 }
 
 #[test]
-fn whoever_follows_a_log_on_its_mount_or_another_reads_what_was_written() {
+fn a_reader_that_follows_a_log_on_either_mount_reads_the_appended_bytes() {
     let Some(mounts) = Mounts::new("follow") else { return };
     let (first, second) = (mounts.first.as_path(), mounts.second.as_path());
     for stripes in [1, 2] {
@@ -107,7 +107,7 @@ fn whoever_follows_a_log_on_its_mount_or_another_reads_what_was_written() {
 }
 
 #[test]
-fn whoever_follows_a_log_reads_what_was_written_though_writes_are_sent_at_once_and_servers_die() {
+fn a_reader_that_follows_a_log_without_write_back_reads_the_appended_bytes_while_servers_die() {
     let Some(mounts) = Mounts::new("follow-killed") else { return };
     let (first, second) = (mounts.first.as_path(), mounts.second.as_path());
     run(forebay().arg("umount").arg(second));

@@ -162,7 +162,7 @@ fn a_directory_that_is_served_is_not_served_twice() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_words() {
+fn impossible_arguments_of_up_format_and_serve_are_refused_with_advice() {
     let scratch = Scratch::new("refused");
     let empty = format!("{}/empty", scratch.path());
     std::fs::create_dir(&empty).expect("made");
@@ -213,7 +213,7 @@ fn the_demo_runs_through_the_library_and_cleans_up() {
 }
 
 #[test]
-fn what_is_stored_is_for_its_owner_alone() {
+fn directories_and_files_of_targets_are_private_to_their_owner() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("private");
     let dir = format!("{}/c", scratch.path());
@@ -256,7 +256,7 @@ fn down_does_not_say_so_of_servers_that_it_cannot_stop() {
 }
 
 #[test]
-fn what_was_chosen_at_the_first_use_is_not_ignored_at_the_second() {
+fn up_refuses_sizes_and_addresses_that_differ_from_the_first_use() {
     let scratch = Scratch::new("shape");
     let up = Up::new(&scratch, &[]);
     for (flags, said) in [
@@ -275,7 +275,7 @@ fn what_was_chosen_at_the_first_use_is_not_ignored_at_the_second() {
 }
 
 #[test]
-fn who_waits_for_a_cluster_that_is_down_says_so_at_once() {
+fn sync_of_a_stopped_cluster_says_at_once_that_it_waits() {
     use std::io::BufRead;
     let scratch = Scratch::new("waits");
     drop(Up::new(&scratch, &[]));
@@ -291,7 +291,7 @@ fn who_waits_for_a_cluster_that_is_down_says_so_at_once() {
 
 /// `up` with umask 0 | sockets and files are for their owner alone: servers trust every client that connects
 #[test]
-fn whatever_the_mask_a_cluster_is_for_its_owner_alone() {
+fn sockets_and_files_of_a_cluster_are_private_with_any_umask() {
     let scratch = Scratch::new("mask");
     let dir = scratch.path().to_owned() + "/c";
     let mut up = forebay();

@@ -125,7 +125,7 @@ fn targets(status: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn what_is_scraped_and_shown_adds_up_to_what_was_written() {
+fn scraped_metrics_and_status_add_up_to_the_bytes_written() {
     let (site, address) = (Site::new("metrics"), free());
     let up =
         forebay().args(["up", site.scratch.path(), "--no-mount", "--metrics", &address]).output().expect("it runs");

@@ -47,7 +47,7 @@ fn fcntl(file: &File, command: i32, kind: i32, start: i64, length: i64) -> Resul
 }
 
 #[test]
-fn what_is_asked_through_a_descriptor_after_a_sync_is_what_arrives() {
+fn fchmod_fchown_and_futimens_after_a_sync_set_the_given_values() {
     let Some(mounts) = Mounts::new("descriptor") else { return };
     let path = mounts.first.join("f");
     let file = File::create_new(&path).expect("a file");
@@ -341,7 +341,7 @@ fn kill_mount(mnt: &Path) {
 
 /// At level `data`: without O_DSYNC the bytes would be lost.
 #[test]
-fn what_was_written_with_o_dsync_is_there_when_mount_and_servers_die_at_once() {
+fn o_dsync_writes_survive_when_mount_and_servers_die_at_once() {
     let Some(mounts) = Mounts::new("dsync") else { return };
     let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
     for (name, flag) in [("dsync", libc::O_DSYNC), ("sync", libc::O_SYNC)] {
@@ -611,7 +611,7 @@ fn down_takes_every_mount_of_its_cluster_away() {
 
 /// two clusters, and one mount point that the first remembers | the second is mounted there | the first leaves it alone
 #[test]
-fn a_place_that_another_cluster_has_taken_since_is_left_to_it() {
+fn down_leaves_a_mount_point_that_another_cluster_uses_now() {
     if !can_mount() {
         return;
     }
@@ -634,7 +634,7 @@ fn a_place_that_another_cluster_has_taken_since_is_left_to_it() {
 }
 
 #[test]
-fn what_is_mounted_below_stays_when_another_mount_changes_names() {
+fn a_mount_below_stays_when_another_mount_changes_names_beside_it() {
     let Some(mounts) = Mounts::new("below") else { return };
     let (point, q) = (mounts.first.join("d"), mounts.first.join("q"));
     fs::create_dir(&point).expect("made");

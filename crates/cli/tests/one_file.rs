@@ -317,7 +317,7 @@ fn whole(bytes: &[u8], zeros: bool) -> bool {
 }
 
 #[test]
-fn what_four_processes_write_to_one_file_is_seen_as_it_grows_and_arrives_whole() {
+fn a_file_that_four_processes_write_is_seen_as_it_grows_and_is_whole_at_the_end() {
     let Some(mounts) = Mounts::new("one-file") else { return };
     let (path, records) = (mounts.first.join("f"), 600);
     File::create_new(&path).expect("made");

@@ -120,7 +120,7 @@ fn a_client_that_is_missing_delays_the_others_by_the_window_given_and_status_cou
 }
 
 #[test]
-fn the_window_is_remembered_and_only_a_start_changes_it() {
+fn the_recovery_window_is_remembered_and_only_a_start_changes_the_value() {
     let site = Site(Scratch::new("window-kept"));
     site.comes_up(&[]);
     let windows = |site: &Site| -> Vec<u64> {

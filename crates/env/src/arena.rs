@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_in_the_last_room_is_found_there_though_all_pieces_went_meanwhile() {
+    fn bytes_in_the_last_room_stay_when_all_pieces_of_the_arena_are_dropped() {
         let mut arena = Arena::new(1 << 20);
         arena.room(8192)[..8192].fill(1);
         let piece = arena.take(8192);

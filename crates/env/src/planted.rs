@@ -8,7 +8,7 @@
 pub const CHOICE: &str = "FOREBAY_PLANTED";
 
 macro_rules! bugs {
-    ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
+    ($($(#[$doc:meta])* $bug:ident,)*) => {
         /// A bug that can be planted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug {
@@ -19,10 +19,16 @@ macro_rules! bugs {
             /// All of them.
             pub const ALL: &[Bug] = &[$(Bug::$bug,)*];
 
-            /// The name by which it is chosen.
+            /// The name by which it is chosen: `some-bug` of `SomeBug`.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Bug::$bug => $name,)*
+                    $(Bug::$bug => {
+                        const NAME: [u8; kebab_length(stringify!($bug))] = kebab(stringify!($bug));
+                        match std::str::from_utf8(&NAME) {
+                            Ok(name) => name,
+                            Err(_) => panic!("names are ASCII"),
+                        }
+                    })*
                 }
             }
         }
@@ -31,182 +37,206 @@ macro_rules! bugs {
 
 bugs! {
     /// A record of the journal is accepted whatever its sum.
-    JournalSumSkipped = "journal-sum-skipped",
+    JournalSumSkipped,
     /// A record of the journal counts as durable when it is written, not when it is flushed.
-    JournalNotFlushed = "journal-not-flushed",
+    JournalNotFlushed,
     /// The anchor counts as durable when it is written: the ring before it is reused.
-    AnchorNotFlushed = "anchor-not-flushed",
+    AnchorNotFlushed,
     /// Everything before a record counts as durable when the record is, even if an earlier record is still in flight.
-    DurableOverAHole = "durable-over-a-hole",
+    DurableOverAHole,
     /// Recovery builds on what it accepted before that is flushed.
-    RecoveredNotFlushed = "recovered-not-flushed",
+    RecoveredNotFlushed,
     /// Records that recovery accepted, and that are not known to be durable, are flushed but not written again.
-    RecoveredNotRewritten = "recovered-not-rewritten",
+    RecoveredNotRewritten,
     /// An anchor of the journal is accepted whatever its sum.
-    AnchorSumSkipped = "anchor-sum-skipped",
+    AnchorSumSkipped,
     /// The header of a run is accepted whatever its sum.
-    RunHeaderSumSkipped = "run-header-sum-skipped",
+    RunHeaderSumSkipped,
     /// A run is accepted in any slab, and any opening of a slab, in which it is found: also if it was written
     /// elsewhere, or earlier.
-    RunPlaceUnchecked = "run-place-unchecked",
+    RunPlaceUnchecked,
     /// The length of a misplaced run (at the place of another run of its slab) is believed.
-    MisplacedRunTrusted = "stray-run-believed",
+    MisplacedRunTrusted,
     /// The last transaction of the journal is not redone.
-    LastRedoSkipped = "last-redo-skipped",
+    LastRedoSkipped,
     /// Commits do not flush the data device before the record.
-    DataNotFlushed = "data-not-flushed",
+    DataNotFlushed,
     /// Writes are acknowledged before the device has their bytes.
-    WriteNotAwaited = "write-not-awaited",
+    WriteNotAwaited,
     /// A failed flush of the data device is treated as successful.
-    FlushErrorIgnored = "flush-error-ignored",
+    FlushErrorIgnored,
     /// Checkpoints do not flush their pages before the anchor.
-    CheckpointNotFlushed = "checkpoint-not-flushed",
+    CheckpointNotFlushed,
     /// An emptied slab is reused before the commit of the change that emptied it.
-    SlabReusedEarly = "slab-reused-early",
+    SlabReusedEarly,
     /// Tombstones are not written: a rebuild finds deleted data.
-    TombstonesSkipped = "tombstones-skipped",
+    TombstonesSkipped,
     /// A rebuild treats rotten bytes as a write that was cut off.
-    RotTakenForTorn = "rot-taken-for-torn",
+    RotTakenForTorn,
     /// A client keeps cached bytes of a file when it writes them.
-    OwnWriteNotForgotten = "own-write-not-forgotten",
+    OwnWriteNotForgotten,
     /// The sizes that a kernel acts by are not watched.
-    SizesNotWatched = "sizes-not-watched",
+    SizesNotWatched,
     /// The kernel keeps pages from before a write.
-    StalePagesKept = "stale-pages-kept",
+    StalePagesKept,
     /// Pages are written back whole, even if a write came after they were read.
-    StalePageWritten = "stale-page-written",
+    StalePageWritten,
     /// A client caches bytes that it read, although a crash may undo them.
-    UncommittedKept = "uncommitted-kept",
+    UncommittedKept,
     /// A restarted OST forgets what it had granted.
-    GrantsForgotten = "grants-forgotten",
+    GrantsForgotten,
     /// A client uses cached bytes of a file after its lease has ended.
-    BytesOutliveLease = "bytes-outlive-lease",
+    BytesOutliveLease,
     /// fsync does not wait for the open of the handle through which the file was written.
-    OpensNotSynced = "opens-not-synced",
+    OpensNotSynced,
     /// Bytes are read without a check of their sums.
-    ReadSumSkipped = "read-sum-skipped",
+    ReadSumSkipped,
     /// An OST accepts bytes that do not match their writer's sums.
-    WriteSumSkipped = "write-sum-skipped",
+    WriteSumSkipped,
     /// An OST forgets to remove the bytes beyond a truncate.
-    TruncateKeepsBytes = "truncate-keeps-bytes",
+    TruncateKeepsBytes,
     /// Writes from before a truncate are accepted after it.
-    TruncateEpochIgnored = "truncate-epoch-ignored",
+    TruncateEpochIgnored,
     /// Other clients read bytes whose writer has no reply yet.
-    UnacknowledgedShown = "unacknowledged-shown",
+    UnacknowledgedShown,
     /// Other clients read an append once its reply has left, although the append may get another offset if the reply is
     /// lost.
-    UnacknowledgedAppendShown = "unacknowledged-append-shown",
+    UnacknowledgedAppendShown,
     /// The reply to a write reports a size from another writer that has no reply yet.
-    UnacknowledgedSizeShown = "unacknowledged-size-shown",
+    UnacknowledgedSizeShown,
     /// A replayed append gets another offset than before the crash, although other clients report its offset.
-    AppendOffsetForgotten = "append-offset-forgotten",
+    AppendOffsetForgotten,
     /// A file is as long as its append reservations, before their bytes are written.
-    ReservationShownEmpty = "reservation-shown-empty",
+    ReservationShownEmpty,
     /// The home accepts bytes for a cancelled reservation over a later append.
-    AppendsDoNotFence = "appends-do-not-fence",
+    AppendsDoNotFence,
     /// Bytes of a cancelled append stay beyond the end of the file.
-    CancelledBytesLeft = "cancelled-bytes-left",
+    CancelledBytesLeft,
     /// OSTs accept bytes for a reservation that another append has now.
-    ReservationNotFenced = "reservation-not-fenced",
+    ReservationNotFenced,
     /// A client that closes a file does not ask for the outcome of a change that an OST has not replied to.
-    UnansweredNotAsked = "unanswered-not-asked",
+    UnansweredNotAsked,
     /// A request that is sent again is executed again.
-    ReplyCacheDropped = "reply-cache-dropped",
+    ReplyCacheDropped,
     /// A fence is replied to, but has no effect.
-    FenceSkipped = "fence-skipped",
+    FenceSkipped,
     /// Requests to an earlier incarnation are executed.
-    OldIncarnationServed = "old-incarnation-served",
+    OldIncarnationServed,
     /// Replays run as they arrive, not in the order of their transnos.
-    ReplaysUnordered = "replays-unordered",
+    ReplaysUnordered,
     /// Replays are replied to, not executed.
-    ReplaysSkipped = "replays-skipped",
+    ReplaysSkipped,
     /// Replies do not wait for the requested commit.
-    CommitLevelIgnored = "commit-level-ignored",
+    CommitLevelIgnored,
     /// Changes acknowledged at level `memory` and not applied yet are neither waited for nor shown.
-    EarlyRepliesIgnored = "held-is-ignored",
+    EarlyRepliesIgnored,
     /// The commit level of a file or directory is ignored, at the MDT and at clients.
-    LevelOfInodeIgnored = "level-of-inode-ignored",
+    LevelOfInodeIgnored,
     /// Other clients' changes are shown, and built upon, before they are durable.
-    CommitOnShareSkipped = "commit-on-share-skipped",
+    CommitOnShareSkipped,
     /// A client pins nothing for replay.
-    NothingKeptForReplay = "nothing-kept-for-replay",
+    NothingKeptForReplay,
     /// A client drops entries that a newer incarnation has not executed.
-    ReplayListMixesIncarnations = "replay-list-mixes-incarnations",
+    ReplayListMixesIncarnations,
     /// A client does not report what an eviction lost.
-    LossNotReported = "loss-not-told",
+    LossNotReported,
     /// Attributes of an open file change for a user whom the kernel takes for its owner, although another mount gave
     /// the file to another owner.
-    StaleOwnerTrusted = "owner-of-before-believed",
+    StaleOwnerTrusted,
     /// A replay takes the time of its execution: file times that were shown before the crash are later afterwards.
-    ReplayTakesNewTime = "replay-takes-new-time",
+    ReplayTakesNewTime,
     /// A client acknowledges recalls and goes on using the leases.
-    RecallIgnored = "recall-ignored",
+    RecallIgnored,
     /// A client reports that it has sent its buffered writes, and has not.
-    FlushedBeforeSent = "flushed-before-sent",
+    FlushedBeforeSent,
     /// A client returns a directory's lease before its delayed changes are applied.
-    EntriesLeaseReturnedEarly = "names-given-back-early",
+    EntriesLeaseReturnedEarly,
     /// The MDT applies a delayed change although the lease that it was acknowledged under has ended.
-    LateChangeMade = "late-change-made",
+    LateChangeMade,
     /// A client with delayed changes does not report that after a restart of the MDT.
-    NamesNotReclaimed = "names-not-reclaimed",
+    NamesNotReclaimed,
     /// `..` is looked up among the cached entries of a directory.
-    DotDotFromCache = "way-up-taken-for-a-name",
+    DotDotFromCache,
     /// A close does not send the deferred atime.
-    AccessTimeNotSent = "access-time-not-sent",
+    AccessTimeNotSent,
     /// A deferred atime moves the change time.
-    AccessMovesChangeTime = "access-moves-change-time",
+    AccessMovesChangeTime,
     /// Another client is shown the links of a file whose entry was removed.
-    ExclusiveFileShown = "lone-file-shown",
+    ExclusiveFileShown,
     /// A statahead lookup returns other names without leases on their inodes.
-    StataheadUnleased = "names-ahead-unleased",
+    StataheadUnleased,
     /// A client does not acknowledge the recall of the last lease that it had.
-    LastRecallNotAcknowledged = "last-recall-unsaid",
+    LastRecallNotAcknowledged,
     /// A client that claimed ranges of a file accesses other ranges without withdrawing the claim.
-    ClaimNotTakenBack = "claim-not-taken-back",
+    ClaimNotTakenBack,
     /// A file with byte-range write leases of several clients is opened without a recall.
-    RangeLeasesNotRecalled = "shares-not-recalled",
+    RangeLeasesNotRecalled,
     /// The withdrawal of a claim is replied to before other clients have sent what they buffer.
-    ClaimEndNotAwaited = "claim-end-not-awaited",
+    ClaimEndNotAwaited,
     /// Overlapping claims count as disjoint.
-    OverlappingClaimsGranted = "meeting-claims-shared",
+    OverlappingClaimsGranted,
     /// Bytes that came with an open are read even if the file has changed since.
-    InlineBytesNotAsked = "inline-bytes-not-asked",
+    InlineBytesNotAsked,
     /// A client writes to the OSTs of a file that is inline at the MDT.
-    InlineNotOutlined = "inline-not-outlined",
+    InlineNotOutlined,
     /// The inline bound of a file or directory is ignored.
-    InlineBoundIgnored = "inline-bound-ignored",
+    InlineBoundIgnored,
     /// The MDT makes a file inline that other handles have open.
-    InlineTakenFromOthers = "inline-taken-from-others",
+    InlineTakenFromOthers,
     /// The inline bytes of a file are removed from the MDT before they are on its OSTs.
-    OutlinedBeforeWritten = "outlined-before-written",
+    OutlinedBeforeWritten,
     /// The MDT reports that a file is outlined before it is durable that the inline bytes are gone.
-    OutlineEndNotSynced = "outline-end-not-synced",
+    OutlineEndNotSynced,
     /// A data-write lease is returned before the attributes that were set under it are sent.
-    AttributesNotSettled = "attributes-not-settled",
+    AttributesNotSettled,
     /// Writes on a pending create are buffered only after the file was truncated.
-    PendingWritesLate = "early-bytes-come-late",
+    PendingWritesLate,
     /// Buffered writes that are sent after a time was set change it.
-    SetTimeUndone = "set-time-undone",
+    SetTimeUndone,
     /// OSTs are not notified of a time that is set while others write: those writes do not move it.
-    SetTimeNotReported = "set-time-not-told",
+    SetTimeNotReported,
     /// A client gives an object id to two files.
-    FidReused = "fid-reused",
+    FidReused,
     /// A client sends requests that it began before its eviction as the client instance that it is afterwards.
-    InstanceSurvived = "instance-survived",
+    InstanceSurvived,
     /// The MDT grants what an evicted client held before the client is fenced.
-    GrantedBeforeFence = "granted-before-fence",
+    GrantedBeforeFence,
     /// An unlinked file is destroyed although it is open.
-    OpenFileReaped = "open-file-reaped",
+    OpenFileReaped,
     /// The objects of a removed file are not destroyed.
-    ObjectsLeaked = "objects-leaked",
+    ObjectsLeaked,
     /// A file that a rename replaces keeps its link.
-    ReplacedKeepsLink = "replaced-keeps-link",
+    ReplacedKeepsLink,
     /// Locks are not reclaimed after a restart of the MDT.
-    LocksNotReclaimed = "locks-not-reclaimed",
+    LocksNotReclaimed,
     /// A store goes on serving after its files were deleted.
-    DeletedServed = "deleted-served",
+    DeletedServed,
     /// The root directory of a new MDT belongs to root, whichever user owns the cluster.
-    RootOwnedByRoot = "root-owned-by-root",
+    RootOwnedByRoot,
+}
+
+/// The length of [`kebab`].
+const fn kebab_length(name: &str) -> usize {
+    let bytes = name.as_bytes();
+    let (mut length, mut at) = (bytes.len(), 1);
+    while at < bytes.len() {
+        length += bytes[at].is_ascii_uppercase() as usize;
+        at += 1;
+    }
+    length
+}
+
+/// `SomeBug` as `some-bug`. A capital letter begins a word.
+const fn kebab<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
+    let bytes = name.as_bytes();
+    let mut kebab = [b'-'; LENGTH];
+    let (mut from, mut to) = (0, 0);
+    while from < bytes.len() {
+        to += (from > 0 && bytes[from].is_ascii_uppercase()) as usize;
+        kebab[to] = bytes[from].to_ascii_lowercase();
+        (from, to) = (from + 1, to + 1);
+    }
+    kebab
 }
 
 /// True if `bug` was chosen for this run.
@@ -228,9 +258,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_all_different() {
-        let names: std::collections::BTreeSet<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
-        assert_eq!(names.len(), Bug::ALL.len());
+    fn the_name_of_a_bug_is_its_variant_in_kebab_case() {
+        assert_eq!(Bug::EntriesLeaseReturnedEarly.name(), "entries-lease-returned-early");
+        assert_eq!(Bug::DurableOverAHole.name(), "durable-over-a-hole");
+        assert_eq!(Bug::FidReused.name(), "fid-reused");
     }
 
     #[cfg(not(feature = "planted"))]

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_not_called_compared() {
+    fn a_report_with_an_unread_target_says_that_not_all_was_compared() {
         let mut unread = ost(1, &[]);
         unread.incomplete = true;
         let report = check(&[mdt(), ost(0, &[]), unread], Quiet::No);

@@ -87,7 +87,7 @@ mod tests {
 ";
 
     #[test]
-    fn only_what_lies_below_counts() {
+    fn only_mounts_below_the_mount_point_count() {
         let point = escaped("/mnt/a b");
         assert!(!has_any(TABLE, &point));
         assert!(!has_any(&format!("{TABLE}40 31 0:50 / /mnt/other/x rw - tmpfs t rw\n"), &point));

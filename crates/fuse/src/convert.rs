@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_has_its_own() {
+    fn every_file_type_converts_to_a_kernel_type_of_its_own() {
         assert_eq!(file_type(0o100_644), FileType::RegularFile);
         assert_eq!(file_type(0o041_777), FileType::Directory);
         assert_eq!(file_type(0o140_755), FileType::Socket);

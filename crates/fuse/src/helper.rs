@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_helper_says_is_one_line_without_its_name() {
+    fn the_error_of_the_mount_helper_is_one_line_without_the_name_of_the_program() {
         assert_eq!(said(b"fusermount3: a\nfusermount3: b: c\n"), "a; b: c");
         assert_eq!(said(b""), "it failed without a word");
     }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_looks_up_is_held_for_a_time() {
+    fn an_inode_that_a_thread_looked_up_after_a_lost_race_is_held_for_a_bounded_time() {
         let (races, now) = (Races::default(), Time(5));
         assert!(!races.holds(1, now));
         races.told(1, 7, &told(Errno::ESTALE), now);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_thread_is_told_to_look_again_once() {
+    fn a_late_link_is_estale_once_per_thread_and_name_then_enoent() {
         let races = Races::default();
         assert_eq!(races.late_link(1, 7, b"a"), Errno::ESTALE);
         assert_eq!(races.late_link(2, 7, b"a"), Errno::ESTALE, "another thread");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_number_of_remembered_races_is_bounded() {
         let races = Races::default();
         for thread in 1..3 * limits::LOST_RACES as u32 {
             races.late_link(thread, 1, b"a");

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_truncate_cut_never_comes_back() {
+    fn bytes_beyond_a_truncate_never_come_back() {
         let history = |seen: &[Cell]| [write(0, 10, 0, 2, 1), cut(20, 30, 0), cut(40, 50, 2), read(60, 70, seen)];
         assert_eq!(both(&history(&[0, 0])), [true, true]);
         assert_eq!(both(&history(&cells(1))), [false, false]);

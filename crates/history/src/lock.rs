@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_denied_only_if_somebody_may_have_it() {
+    fn a_denied_lock_is_explained_only_by_a_holder() {
         let denied = |begun| op((begun, begun + 3), true, (0, 0), Some(Answer::Denied));
         assert_eq!(check(&[hold(0, 10, true, None), denied(9)]), Ok(()));
         assert!(check(&[hold(0, 10, true, None), denied(11)]).is_err());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_counts_from_a_stale_number() {
+    fn a_lock_holder_that_counts_from_a_stale_number_is_an_error() {
         assert!(check(&[hold(0, 10, true, Some(1)), hold(11, 20, true, Some(1))]).is_err());
         assert!(check(&[hold(0, 10, true, Some(2)), hold(11, 20, true, Some(1))]).is_err());
         assert!(check(&[hold(0, 10, true, Some(1)), hold(11, 20, true, Some(3))]).is_err());

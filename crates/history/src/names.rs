@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_finds_its_file_before_it_names_it() {
+    fn a_link_resolves_the_file_before_the_new_name_appears() {
         // Between the two steps of the link another operation removes the old name, but not the file.
         let history = [
             (0, 1, Ask::Create(0), Some(Answer::File(1))),

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_answered_happened_at_any_time_later_or_not_at_all() {
+    fn an_operation_without_answer_takes_effect_at_any_later_time_or_never() {
         let write = || operation(10, u64::MAX, Ask::Set(1), None);
         let read = |begun, seen| operation(begun, begun + 5, Ask::Get, Some(seen));
         assert_eq!(check(vec![write(), read(100, 0), read(200, 1)]), Ok(()));

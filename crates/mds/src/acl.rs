@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_gets_the_default_less_what_its_mode_lacks() {
+    fn a_new_file_inherits_the_default_acl_limited_by_the_mode() {
         let (list, mode) = sample().inherited(S_IFREG | 0o2646);
         assert_eq!((mode, list.mode()), (S_IFREG | 0o2640, 0o640));
         assert_eq!((list.bits(Tag::Mask), list.bits(Tag::NamedGroup(9))), (Some(4), Some(7)));

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_a_circle_of_waits_is_told() {
+    fn the_request_that_closes_a_circle_of_lock_waits_gets_edeadlk() {
         let (a, b, c) = (SessionId(1), SessionId(2), SessionId(2));
         let of = |owner: u64, at: u64| LockSpec {
             kind: lock_kind::FCNTL,
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lock_is_refused() {
+    fn invalid_lock_requests_are_refused() {
         assert_eq!(check(&lock(lock_mode::NONE)), Ok(()));
         for bad in [LockSpec { kind: 3, ..lock(1) }, lock(3), LockSpec { start: 10, ..lock(1) }] {
             assert_eq!(check(&bad).unwrap_err().errno, Errno::EINVAL);

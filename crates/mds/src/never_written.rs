@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_or_may_have_leaves_nothing_certain() {
+    fn a_file_that_a_session_may_have_written_is_not_called_never_written() {
         let mut empties = NeverWritten::default();
         (1..5).for_each(|low| empties.made(fid(low), MINE, low));
         empties.closed(fid(1), MINE, 1, true);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_oldest_are_forgotten() {
+    fn the_oldest_never_written_files_are_forgotten_beyond_the_bound() {
         let mut empties = NeverWritten::default();
         let all = limits::EMPTIES as u64 + 3;
         for low in 0..all {

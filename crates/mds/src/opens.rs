@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shared_a_file_is_its_sole_writer_again_only_when_all_have_closed() {
+    fn a_session_is_the_sole_writer_again_only_after_all_handles_of_a_shared_file_have_closed() {
         let (fid, mine, theirs) = (Fid { high: 0, low: 5 }, SessionId(1), SessionId(2));
         let mut opens = Opens::default();
         assert!(opens.is_sole_writer(fid, mine));

@@ -126,7 +126,7 @@ fn two_clients_keep_every_name_through_many_crashes_and_nothing_leaks() {
 
 /// create in a directory of another's |power, that client is gone| nothing to replay upon
 #[test]
-fn what_was_built_on_anothers_uncommitted_directory_is_committed_before_its_reply() {
+fn a_create_in_another_clients_uncommitted_directory_commits_the_directory_before_the_reply() {
     let setup = Setup { commit_interval: Duration::from_secs(3600), window: millis(500), ..Setup::default() };
     let world = World::new(3, setup);
     let (a, b) = (world.client("a"), world.client("b"));
@@ -144,7 +144,7 @@ fn what_was_built_on_anothers_uncommitted_directory_is_committed_before_its_repl
 
 /// unlinks by two, rmdir by one of them |power, the other is gone| nothing of the first is lost
 #[test]
-fn a_directory_that_another_helped_to_empty_is_removed_when_that_is_committed() {
+fn rmdir_commits_the_unlinks_of_another_client_in_the_directory_first() {
     let setup = Setup { commit_interval: Duration::from_secs(2), window: millis(500), ..Setup::default() };
     let world = World::new(3, setup);
     let (a, b) = (world.client("a"), world.client("b"));
@@ -236,7 +236,7 @@ fn an_object_whose_create_was_lost_with_client_and_mdt_is_collected() {
 
 /// mknod, open for writing, write |MDT and client die before anything else is committed| unlink
 #[test]
-fn the_objects_of_a_file_whose_first_writer_died_with_the_mdt_go_with_it() {
+fn unlink_destroys_the_objects_of_a_file_whose_first_writer_died_with_the_mdt() {
     let setup = Setup { commit_interval: Duration::from_secs(3600), window: millis(500), ..Setup::default() };
     let world = World::new(8, setup);
     let (gone, other) = (world.client("a"), world.client("b"));
@@ -261,7 +261,7 @@ fn the_objects_of_a_file_whose_first_writer_died_with_the_mdt_go_with_it() {
 
 /// The same for a second writer: the open of the first is not committed either when it asks.
 #[test]
-fn the_objects_of_a_second_writer_that_died_with_the_mdt_are_known_too() {
+fn unlink_destroys_the_objects_of_a_file_whose_second_writer_died_with_the_mdt() {
     for later in (0..2000).step_by(50).map(Duration::from_micros) {
         let setup = Setup { commit_interval: Duration::from_secs(3600), window: millis(500), ..Setup::default() };
         let world = World::new(9, setup);

@@ -57,7 +57,7 @@ fn a_file_that_cannot_be_cut_is_seen_and_taken_away() {
 
 /// write, damage, truncate | it can be read again | the truncate comes to its end
 #[test]
-fn it_is_tried_again_until_it_is_done() {
+fn a_truncate_of_damaged_objects_is_repeated_until_it_succeeds() {
     let world = World::new(6, Setup::default());
     let client = world.client("a");
     let fid = world.sim.block_on(stuck(&world, &client, "f"));

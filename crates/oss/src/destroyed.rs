@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_is_forgotten_when_there_are_too_many() {
+    fn the_oldest_destroyed_fid_is_forgotten_beyond_the_bound() {
         let mut destroyed = Destroyed::default();
         let fid = |low| Fid { high: 0, low };
         (0..=limits::DESTROYED_FIDS as u64).for_each(|low| destroyed.insert(fid(low)));

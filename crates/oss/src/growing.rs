@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_grows_to_the_end_of_the_longest_until_that_is_over() {
+    fn the_growing_end_of_a_file_is_that_of_its_longest_unfinished_write() {
         let (growing, fid) = (Growing::default(), Fid { high: 0, low: 5 });
         let long = growing.to(fid, Transno(1), 200);
         let short = growing.to(fid, Transno(2), 100);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_who_has_not_heard_of_a_set_time_moves_it_and_a_replay_of_before_a_truncate_does_not() {
+    fn a_write_of_an_older_attribute_epoch_moves_a_set_time_and_a_write_before_a_truncate_does_not() {
         let mut row = ObjectRow { truncate_epoch: 7, attr_epoch: 1, mtime_ns: 100, ..ObjectRow::default() };
         row.begin_attr_epoch(2);
         row.begin_attr_epoch(1);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_stopped_half_way_leave_room_for_others_after_a_while() {
+    fn prefetched_bytes_of_stopped_readers_are_dropped_after_a_while() {
         let (mut inner, second) = (Inner::default(), 1_000_000_000);
         for object in 10..22 {
             for number in 0..6 {

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_are_over_are_forgotten_and_no_others() {
+    fn finished_recent_changes_are_forgotten_and_unfinished_ones_stay() {
         let (recent, one) = (Recent::default(), Fid { high: 0, low: 5 });
         for n in 0..10 * limits::RECENT_FILES as u64 {
             let is_over = |added: &u64| added + 5 < n;

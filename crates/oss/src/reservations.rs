@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn places_follow_each_other_and_are_filled_in_order() {
+    fn append_reservations_follow_each_other_and_are_filled_in_order() {
         let queues = queues();
         let [a, b] = [join(&queues, 1, 100, 10), join(&queues, 2, 100, 20)];
         assert_eq!((a.offset, b.offset, queues.end(F)), (100, 110, 130));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_behind_an_append_that_is_under_way_needs_it() {
+    fn an_append_behind_one_in_progress_is_placed_at_its_end() {
         let queues = queues();
         let a = queues.join((F, Some(1)), SessionId(1), End { visible: 100, growing: 150 }, 10, Time(0));
         assert_eq!((a.offset, queues.position(F, a.number)), (150, Position::First(150)));

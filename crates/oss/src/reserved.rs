@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_used_up_and_what_is_cut_is_given_back() {
+    fn writes_use_up_reserved_space_and_truncates_return_it() {
         let mut reserved = reserved(&[0..100, 200..300]);
         reserved.fill(40);
         reserved.remove(&(50..250), 10);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn one_too_many_reaches_to_its_nearest_neighbour() {
+    fn a_reserved_range_beyond_the_bound_is_joined_to_its_nearest_neighbour() {
         let mut reserved = ReservedRanges::default();
         let places: Vec<u64> = (1..=RESERVED_RANGES as u64).map(|n| n * 100).collect();
         assert!(places.iter().all(|at| reserved.reach(*at..at + 5) == (*at..at + 5) && reserved.add(*at..at + 5, 5)));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_changed_there_is_conflicting() {
+    fn unacknowledged_changes_of_another_session_in_the_range_conflict() {
         let unacknowledged = Unacknowledged::default();
         unacknowledged.0.add(F, change(1, 10, &[0..10, 50..60], Growth::None), |_| false);
         unacknowledged.0.add(F, change(2, 11, &[20..30], Growth::Size), |_| false);

@@ -65,7 +65,7 @@ mod tests {
 
     /// All small cases.
     #[test]
-    fn what_is_said_to_be_apart_never_meets() {
+    fn strided_ranges_reported_as_disjoint_share_no_byte() {
         let mut all = Vec::new();
         for (start, length, more, count) in (0..7).flat_map(|start| {
             (1..4).flat_map(move |length| (0..5).flat_map(move |more| (1..4).map(move |n| (start, length, more, n))))
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_file_has_is_refused() {
+    fn strided_ranges_beyond_the_largest_file_are_refused() {
         for (start, length, stride, count) in
             [(0, 0, 5, 1), (0, 6, 5, 1), (0, 5, 5, 0), (FILE_BYTES, 1, 1, 1), (0, 1, u64::MAX, 3), (u64::MAX, 1, 1, 1)]
         {

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_holds_a_good_part_is_asked_to_commit() {
+    fn only_a_session_that_holds_much_of_the_pin_budget_is_short() {
         let budget = PinBudget::new(1000);
         let [stuck, well] = [budget.share(), budget.share()];
         let _held = fill(&stuck);

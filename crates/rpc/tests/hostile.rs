@@ -192,7 +192,7 @@ impl Handler for Garbling {
 }
 
 #[test]
-fn who_answers_garbage_is_passed_over_for_the_next_address() {
+fn a_server_that_answers_garbage_is_passed_over_for_the_next_address() {
     let sim = Sim::new(4);
     let (env, handler, _) = start(&sim, 1 << 20);
     let garbling = Address::Mem("garbling".into());

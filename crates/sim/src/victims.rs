@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_included_is_a_victim_of_every_kind_that_can_befall_it() {
+    fn an_included_server_is_a_victim_of_every_kind_of_fault_that_applies() {
         for link in [Ends::Client(1), Ends::Servers(2)] {
             for server in 0..4 {
                 let mut victims = Victims { link, ..victims() };

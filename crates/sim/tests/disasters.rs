@@ -131,7 +131,7 @@ fn seeds_of_disasters_lose_nothing_and_complete() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_trace() {
+fn two_runs_of_a_seed_give_the_same_trace() {
     let options = DisasterOptions { operations: 600, ..DisasterOptions::default() };
     for seed in [1, 2, 3] {
         let first = run_seed(seed, &options).unwrap_or_else(|e| panic!("{e}"));

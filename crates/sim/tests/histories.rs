@@ -79,7 +79,7 @@ fn every_answer_of_every_client_can_be_explained() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_history() {
+fn two_runs_of_a_seed_give_the_same_history() {
     for seed in [1, 2, 4] {
         let options = HistoryOptions { rounds: 2, ..HistoryOptions::of_seed(seed) };
         let first = run_history(seed, &options).unwrap_or_else(|e| panic!("{e}"));

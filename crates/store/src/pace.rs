@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_count_most_and_all_are_forgotten_when_there_are_none() {
+    fn the_latest_writes_count_most_and_idle_time_forgets_them() {
         let (pace, ms) = (Pace::default(), Duration::from_millis);
         assert_eq!(pace.get(at(5)), ms(0));
         for n in 0..10 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_end_counts_by_its_age() {
+    fn a_write_that_does_not_end_counts_by_its_age() {
         let pace = Pace::default();
         pace.begin(at(0));
         pace.begin(at(50));

@@ -254,7 +254,7 @@ mod tests {
     /// A write that went to the location of an earlier run of its own slab: its header is intact, and claims more than
     /// lies there.
     #[test]
-    fn a_run_at_the_place_of_another_one_of_its_slab_hides_none_behind_it() {
+    fn a_misplaced_run_hides_no_run_behind_its_place() {
         let sim = Sim::new(1);
         let env = sim.env(sim.add_node("a"));
         sim.block_on(async {

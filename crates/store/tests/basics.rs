@@ -12,7 +12,7 @@ fn simulated(seed: u64) -> (Sim, forebay_env::sim::NodeId) {
 }
 
 #[test]
-fn what_was_written_is_read_back_whole_cut_and_with_holes() {
+fn objects_are_read_back_whole_truncated_and_with_holes() {
     let (sim, node) = simulated(1);
     let env = sim.env(node);
     sim.block_on(async {
@@ -154,7 +154,7 @@ fn requests(store: &Store, part: &str) -> forebay_env::DiskRequests {
 }
 
 #[test]
-fn what_is_counted_adds_up_and_every_commit_has_its_reason() {
+fn store_statistics_add_up_and_every_commit_has_a_close_reason() {
     let (sim, node) = simulated(21);
     let env = sim.env(node);
     sim.block_on(async {

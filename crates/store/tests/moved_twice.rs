@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 /// random overwrites of 4 to 512 KiB by four writers, more than half full |the cleaner, with rows to be loaded| every
 /// byte is the last written
 #[test]
-fn what_the_cleaner_moves_stays_what_was_written() {
+fn bytes_that_the_cleaner_moves_stay_the_last_written() {
     for seed in 0..6 {
         let sim = Sim::new(seed);
         let node = sim.add_node("oss0");

@@ -142,7 +142,7 @@ fn reserved_space_survives_crashes_of_a_full_store() {
 /// a full store with nothing left beside the reserved space; that is written in two pieces, the second of 16 bytes |
 /// both are taken. (The kernel cuts a write from a buffer that does not begin with a page in this way.)
 #[test]
-fn a_piece_of_a_few_bytes_finds_the_room_that_was_set_aside_for_it() {
+fn a_write_of_a_few_bytes_finds_its_reserved_space_on_a_full_store() {
     let sim = Sim::new(1);
     let node = sim.add_node("oss0");
     let env = sim.env(node);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_wait_for_the_last_uncommitted_change_of_a_key() {
+    fn another_session_waits_for_the_last_uncommitted_change_of_a_key() {
         let mut dirty = Dirty::default();
         let (a, b) = (SessionId(1), SessionId(2));
         dirty.touch(b"k".to_vec().into(), a, Transno(5));

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_early_waits_for_those_to_what_came_before_it() {
+    fn an_early_reply_waits_for_the_replies_of_smaller_transnos() {
         let session = session();
         (5..9).for_each(|t| session.admitted(Transno(t)));
         session.ready(Transno(7), reply(7, CommitLevel::Memory));
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_shows_a_change_leaves_after_the_reply_to_it() {
+    fn a_reply_that_shows_a_change_leaves_after_the_reply_of_its_writer() {
         let session = session();
         session.expect_reply(Transno(5));
         assert!(session.queue_after(Transno(5), reply(100, CommitLevel::Data)).is_none());

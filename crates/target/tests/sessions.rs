@@ -167,7 +167,7 @@ fn status_and_map_are_answered_without_a_session() {
 }
 
 #[test]
-fn nobody_there_is_told_by_ask_and_waited_for_by_a_call() {
+fn ask_reports_a_stopped_server_and_a_call_waits_for_it() {
     let world = World::new(11, Setup::default());
     world.sim.run_for(Duration::from_millis(100));
     world.kill_server();
@@ -212,7 +212,7 @@ fn an_error_reply_changes_nothing_and_is_passed_on() {
 }
 
 #[test]
-fn what_clients_keep_is_known_and_gone_with_the_commit() {
+fn pinned_bytes_of_clients_are_known_and_end_with_the_commit() {
     let world = World::new(14, Setup { tickets: true, commit_interval: Duration::from_secs(3600), ..Setup::default() });
     let (one, other) = (world.client("one"), world.client("other"));
     world.sim.block_on(async {

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn alive_it_holds_what_was_written_last() {
+    fn the_model_of_a_live_file_requires_the_last_written_bytes() {
         let model = model();
         let whole = bytes(&model.now.runs().collect::<Vec<_>>(), model.now.size);
         model.check_read(FILE, 0, &whole).expect("all");

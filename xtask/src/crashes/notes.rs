@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_the_notes_knows_what_their_writer_knew() {
+    fn notes_read_back_give_the_model_of_their_writer() {
         let path = std::env::temp_dir().join(format!("forebay-crash-notes-{}", std::process::id()));
         let mut first = Model { next_file: 1, next_write: 1, ..Model::default() };
         first.files.insert(16385, FileModel { record: 4096, ino: Some(9), ..FileModel::default() });

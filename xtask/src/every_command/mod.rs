@@ -2,12 +2,14 @@
 //! and checks that each run ends as its row says.
 //!
 //! Invariant: the programs say what exists (`surface.rs`), and `rows/` says what to run. A command, an option or a
-//! value that no row uses is an error. So is a row that ends in another way than it says.
+//! value that no row uses is an error. So is a row that ends in another way than it says, and a command line in the
+//! documents that names what does not exist.
 //! Not here: whether the results are right, which other tests check.
 //!
 //! It needs root and /dev/fuse, as do most of the commands.
 
 mod device;
+mod documents;
 mod rows;
 mod site;
 mod surface;
@@ -73,7 +75,7 @@ pub fn run(plan: &Plan) -> Outcome {
     Err(failed.join("\n"))
 }
 
-/// What exists and no row uses, with the file where a row belongs.
+/// What exists and no row uses, with the file where a row belongs, and what the documents show and does not exist.
 fn check_surface(plan: &Plan, forebay: &forebay::Forebay) -> Outcome<Vec<String>> {
     let site = Site::make(&plan.dir.join("surface"), forebay.path())?;
     let mut missing = Vec::new();
@@ -100,6 +102,7 @@ fn check_surface(plan: &Plan, forebay: &forebay::Forebay) -> Outcome<Vec<String>
             let file = rows::file_of(&item);
             format!("`{item}` is used by no row: add one that uses it to xtask/src/every_command/rows/{file}")
         }));
+        missing.extend(documents::unknown(&forebay::root(), &surface, program)?);
         if !plan.list {
             missing.extend(helps(&site, &surface, program)?);
         }

@@ -91,7 +91,8 @@ impl Surface {
         Ok(surface)
     }
 
-    fn read(program: Program, tree: &Value) -> Outcome<Self> {
+    /// Reads what `command-tree` prints.
+    pub fn read(program: Program, tree: &Value) -> Outcome<Self> {
         let offers = tree.as_array().ok_or("command-tree is no list")?;
         Ok(Self { program, offers: offers.iter().map(Offer::read).collect() })
     }
@@ -173,6 +174,24 @@ impl Surface {
             }
         }
         Ok(used)
+    }
+
+    /// Checks that there is a command, or a group of commands, that these words begin with, and that it has their long
+    /// options.
+    pub fn has(&self, words: &[&str]) -> Outcome {
+        let line = || format!("{} {}", self.program.name(), words.join(" "));
+        let is_of =
+            |offer: &&Offer| offer.path.len() <= words.len() && offer.path.iter().zip(words).all(|(a, b)| a == b);
+        let Some(offer) = self.offers.iter().filter(is_of).max_by_key(|offer| offer.path.len()) else {
+            let is_group = self.offers.iter().any(|offer| words.len() == 1 && offer.path[0] == words[0]);
+            return if is_group { Ok(()) } else { Err(format!("`{}`: there is no such command", line())) };
+        };
+        let options = words.iter().filter(|word| word.len() > 2 && word.starts_with("--"));
+        let mut names = options.map(|word| word.split(['=', ',']).next().unwrap_or(word));
+        match names.find(|name| !offer.options.iter().any(|option| option.is_called(name))) {
+            Some(name) => Err(format!("`{}`: there is no option {name}", line())),
+            None => Ok(()),
+        }
     }
 
     fn name(&self, offer: &Offer) -> String {
@@ -280,6 +299,17 @@ mod tests {
         for line in ["walk", "run --fast"] {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             assert!(surface().used(&words).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_document_may_name_groups_commands_and_their_long_options() {
+        let has = |line: &str| surface().has(&line.split(' ').collect::<Vec<_>>());
+        for line in ["pool", "pool new c p", "run --way=dry", "run --quick X", "run --help"] {
+            assert_eq!(has(line), Ok(()), "{line}");
+        }
+        for line in ["walk", "pool old", "run --fast", "pool new --quick"] {
+            assert!(has(line).is_err(), "{line}");
         }
     }
 

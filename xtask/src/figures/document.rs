@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stands_between_its_markers_changes() {
+    fn writing_a_table_changes_only_the_text_between_its_markers() {
         let text = "a\n<!-- figures: x -->\nold\n<!-- end -->\nb\n<!-- figures: y -->\n<!-- end -->\n";
         let new = replace(text, "x", "new\n").expect("a marker");
         assert_eq!(new, text.replace("\nold\n", "\n\nnew\n\n"));

@@ -28,7 +28,7 @@ mod tests {
     use super::make;
 
     #[test]
-    fn says_what_to_do() {
+    fn errors_about_a_scratch_directory_say_what_to_do() {
         let dir = std::env::temp_dir().join(format!("forebay-scratch-{}", std::process::id()));
         let missing = make(&dir, "bench").expect_err("no directory").to_string();
         assert!(missing.contains(&format!("there is no {}: make it", dir.display())), "{missing}");

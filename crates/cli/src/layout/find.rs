@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_at_is_an_error_of_its_own_where_it_is_the_only_one() {
+    fn find_names_a_single_unreadable_path_and_counts_several() {
         let ended = |line: &str| {
             let query = query(line).expect(line);
             let mut walk = Walk::new(&query, Vec::new());

@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_here_is_refused_in_words_that_help() {
+    fn layout_options_that_the_cluster_cannot_fulfil_are_refused_with_advice() {
         let cases = [
             ("-c 5", "there are 4 OSTs"),
             ("-c 3 -p fast", "2 OSTs in pool fast"),

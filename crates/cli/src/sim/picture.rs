@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_all_zero_are_drawn_too() {
+    fn a_plot_of_zeros_is_drawn() {
         let curves = [("none", vec![0.0])];
         assert!(Plot { title: "t", along: "n", unit: "u", x: &[1], curves: &curves }.png().is_ok());
     }

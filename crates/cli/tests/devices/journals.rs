@@ -195,7 +195,7 @@ fn a_journal_moves_to_a_device_and_back_and_everything_is_there() {
 }
 
 #[test]
-fn what_cannot_hold_a_journal_is_refused_and_left_as_it_is() {
+fn a_device_that_cannot_hold_a_journal_is_refused_and_not_written() {
     let (site, device) = shared("refused");
     site.is_well();
     let before = fs::read(&device).expect("read");
@@ -323,7 +323,7 @@ fn rots_behind(device: &Path, part: &[u8]) -> bool {
 }
 
 #[test]
-fn a_byte_that_rots_in_a_synced_file_is_told_after_its_ost_has_lost_its_journal_too() {
+fn a_rotten_byte_of_a_synced_file_is_reported_after_its_ost_lost_its_journal() {
     const BLOCK: usize = 64 << 10;
     let site = Site::new("rotten-and-lost");
     site.comes_up();

@@ -134,7 +134,7 @@ fn changed(base: &Path, (what, change): (&str, Change), who: Who, mode: u32) -> 
 /// Each way to change bytes, by root, by a member of the file's group and by another user, with each kind of set-id
 /// bits
 #[test]
-fn what_changes_bytes_takes_set_ids_and_capabilities_away_as_on_the_local_file_system() {
+fn every_change_of_bytes_clears_set_ids_and_capabilities_as_on_the_local_file_system() {
     let Some(mounts) = Mounts::new("set-ids") else { return };
     let local = Scratch::new("set-ids-local");
     for change in CHANGES {

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn bulk_after_which_another_message_is_expected_makes_the_shard_poll_too() {
+    fn a_shard_polls_after_bulk_that_another_message_follows() {
         crate::real::run(async |env| {
             env.yield_now().await;
             while !is_polling() {

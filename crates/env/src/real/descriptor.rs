@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn while_bulk_follows_bulk_others_hear_what_came_for_them() {
+    fn other_descriptors_are_read_while_one_delivers_bulk_without_pause() {
         crate::real::run(async |env| {
             let (bulk, mut bulk_in) = pipe().expect("a pipe");
             let (other, mut other_in) = pipe().expect("a pipe");

@@ -172,7 +172,7 @@ mod tests {
     use crate::{UnixTime, sync::Notify};
 
     #[test]
-    fn what_waits_for_nothing_is_done_at_once_and_the_rest_by_a_task_and_a_panic_is_its_own() {
+    fn a_begun_future_runs_at_once_until_it_waits_and_its_panic_ends_no_other_task() {
         crate::real::run(async |env| {
             let (notify, count) = (Rc::new(Notify::new()), Rc::new(Cell::new(0)));
             env.begin({

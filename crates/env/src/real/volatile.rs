@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_gone_and_the_rest_stays() {
+    fn taking_a_range_out_of_volatile_bytes_leaves_the_others() {
         let mut volatile = Volatile::default();
         volatile.put(extent(0, 10, 1));
         volatile.put(extent(20, 10, 2));

@@ -197,7 +197,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_identity_is_told_apart() {
+    fn foreign_damaged_and_unsupported_identities_are_told_apart() {
         assert_eq!(Identity::decode(b"hello"), Err(NoIdentity::Foreign));
         assert!(matches!(Identity::decode(&sample()[..100]), Err(NoIdentity::Damaged(_))));
         for at in 16..512 {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn others_records_and_short_ones_are_told() {
+    fn journal_records_of_another_owner_and_short_ones_are_recognised() {
         let bytes = by_hand(1, 0, &[1; 5000]);
         assert_eq!(decode(&OWNER, 1 << 20, &bytes[..4096], false), Found::More(8192));
         assert!(matches!(decode(&OWNER, 1 << 20, &bytes[..4096], true), Found::Broken { lsn: 0x4000, .. }));

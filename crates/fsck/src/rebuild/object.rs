@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_range_is_what_nothing_covers() {
+    fn subtracting_covered_ranges_leaves_the_uncovered_parts() {
         let left = |from: u64, to, taken: &[(u64, u64)]| {
             let taken: Vec<Range<u64>> = taken.iter().map(|(from, to)| *from..*to).collect();
             without(&(from..to), &taken).iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()

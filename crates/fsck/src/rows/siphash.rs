@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_agrees_with_the_standard_library_under_the_zero_key() {
+    fn siphash_agrees_with_the_standard_library_under_the_zero_key() {
         for length in 0..40 {
             let bytes: Vec<u8> = (0..length).collect();
             let mut hasher = DefaultHasher::new();

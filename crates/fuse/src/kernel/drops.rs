@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_lies_as_the_kernel_reads_it() {
+    fn an_invalidation_message_has_the_layout_of_the_kernel() {
         let words = |bytes: &Range<u64>| -> Vec<u64> {
             let message = dropping(7, bytes);
             message.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes"))).collect()

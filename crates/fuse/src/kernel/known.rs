@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_there_until_as_many_answers_are_forgotten_as_named_it() {
+    fn an_inode_is_known_until_the_kernel_forgets_as_many_lookups_as_it_was_told() {
         let known = Known::default();
         known.told(7);
         known.told(7);

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_lies_as_the_kernel_reads_it() {
+    fn a_reply_with_an_entry_has_the_layout_of_the_kernel() {
         let told = Told { attr: attr(), attributes_for: Duration::new(3, 4), name_for: Duration::new(1, 2) };
         let bytes = entry(&told, Generation(9));
         let mut expected = Vec::new();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_given_before_is_taken_back() {
+    fn removing_ranges_leaves_those_that_were_given_later() {
         let mut given = ranges(&[(0, 100, 1), (200, 300, 5)]);
         given.remove(&(40..250), 3);
         assert_eq!(given, ranges(&[(0, 40, 1), (200, 300, 5)]));

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_change_wrote_is_not_written_back_from_an_older_copy() {
+    fn pages_read_before_a_change_do_not_overwrite_the_bytes_of_the_change() {
         let mut table = table();
         read(&mut table, 0);
         let change = table.begin(INO, Kind::Change, &(100..200));

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_no_more_are_forgotten() {
+    fn contended_inodes_are_forgotten_after_their_time() {
         let mut contended = Contended::default();
         for low in 0..100_000 {
             contended.insert(fid(low), at(1), at(0));

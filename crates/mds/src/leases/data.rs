@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_presumed_after_a_restart_gives_way_to_what_is_said() {
+    fn reclaims_replace_the_data_write_leases_presumed_after_a_restart() {
         let mut leases = DataLeases::default();
         let other = Fid { low: 8, ..F };
         let third = Fid { low: 9, ..F };

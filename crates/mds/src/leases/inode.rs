@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_when_all_are_asked_looks_through_none() {
+    fn a_request_while_all_leases_are_recalled_scans_no_holder() {
         let mut leases = many();
         assert_eq!(leases.asked_until(SessionId(5), at(1)), None);
         (1..=MANY).filter(|n| *n != 5).for_each(|n| assert!(leases.set_recalled(SessionId(n), at(3))));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_ends_are_told_of_and_those_of_who_keeps_something() {
+    fn waiters_are_notified_of_the_last_two_lease_ends_and_of_holders_with_changes() {
         let mut leases = many();
         leases.set_changed(SessionId(9));
         (1..=MANY).for_each(|n| assert!(leases.set_recalled(SessionId(n), at(3))));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_keep_something_are_counted_once() {
+    fn a_holder_with_several_delayed_changes_counts_once() {
         let mut leases = many();
         assert_eq!(leases.kept().count(), 0);
         leases.set_changed(SessionId(3));

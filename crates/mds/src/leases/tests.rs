@@ -63,14 +63,14 @@ fn a_lease_stands_in_the_way_of_others_changes_until_it_is_given_back() {
 }
 
 #[test]
-fn what_its_holder_changed_is_not_shown_to_others() {
+fn an_inode_that_its_lease_holder_changed_is_not_shown_to_another_session() {
     let mut leases = held_by_a();
     leases.changed(A, fid(5));
     assert!(leases.conflicts(B, fid(5), Use::Shows) && !leases.conflicts(A, fid(5), Use::Shows));
 }
 
 #[test]
-fn who_is_silent_loses_its_leases_and_who_is_heard_keeps_them() {
+fn a_silent_session_loses_its_leases_and_one_that_is_heard_keeps_them() {
     let mut leases = held_by_a();
     leases.heard(A, at(2500));
     assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(3100)), Some(at(4500)));
@@ -82,7 +82,7 @@ fn who_is_silent_loses_its_leases_and_who_is_heard_keeps_them() {
 }
 
 #[test]
-fn while_somebody_waits_and_for_a_while_afterwards_there_are_no_new_leases() {
+fn no_lease_is_granted_while_a_session_waits_for_the_inode_and_shortly_afterwards() {
     let mut leases = held_by_a();
     leases.await_end(fid(5));
     assert!(!leases.is_free(B, fid(5)) && leases.is_free(B, fid(6)));
@@ -95,7 +95,7 @@ fn while_somebody_waits_and_for_a_while_afterwards_there_are_no_new_leases() {
 }
 
 #[test]
-fn of_many_leases_on_an_inode_those_who_wait_are_told_when_the_last_two_end() {
+fn waiters_for_an_inode_with_many_leases_are_woken_when_the_last_two_end() {
     let mut leases = Leases::default();
     let sessions = || (1..=100).map(SessionId);
     for session in sessions() {
@@ -118,7 +118,7 @@ fn of_many_leases_on_an_inode_those_who_wait_are_told_when_the_last_two_end() {
 }
 
 #[test]
-fn who_is_silent_among_many_loses_its_lease_at_its_end() {
+fn one_silent_session_among_many_loses_its_lease_at_the_end_of_the_term() {
     let mut leases = held_by_a();
     leases.heard(B, at(1500));
     leases.grant(B, fid(5));
@@ -168,7 +168,7 @@ fn data_is_waited_for_as_long_as_its_holder_is_heard() {
 }
 
 #[test]
-fn who_is_heard_and_keeps_data_is_overdue_when_all_servers_were_well_for_long() {
+fn a_heard_session_that_keeps_buffered_data_is_overdue_after_a_term_without_server_trouble() {
     let mut leases = Leases::default();
     hear(&mut leases, 0, 10);
     leases.grant_data(A, fid(5));
@@ -187,7 +187,7 @@ fn who_is_heard_and_keeps_data_is_overdue_when_all_servers_were_well_for_long() 
 }
 
 #[test]
-fn who_is_heard_and_does_not_acknowledge_is_overdue() {
+fn a_heard_session_that_does_not_acknowledge_a_recall_is_overdue() {
     let mut leases = Leases::default();
     hear(&mut leases, 0, 10);
     leases.grant(A, fid(5));
@@ -200,7 +200,7 @@ fn who_is_heard_and_does_not_acknowledge_is_overdue() {
 }
 
 #[test]
-fn a_server_that_was_stopped_itself_gives_holders_their_time_again() {
+fn a_server_that_was_paused_gives_lease_holders_their_recall_timeout_again() {
     let mut leases = Leases::default();
     hear(&mut leases, 0, 10);
     leases.grant(A, fid(5));
@@ -214,7 +214,7 @@ fn a_server_that_was_stopped_itself_gives_holders_their_time_again() {
 }
 
 #[test]
-fn who_gives_back_one_thing_after_the_other_has_time_for_the_next() {
+fn each_returned_lease_of_a_recall_gives_a_session_time_for_the_next_one() {
     let mut leases = Leases::default();
     hear(&mut leases, 0, 10);
     let fids: BTreeMap<Fid, Use> = (1..4).map(|file| (fid(file), Use::Shows)).collect();
@@ -235,7 +235,7 @@ fn who_gives_back_one_thing_after_the_other_has_time_for_the_next() {
 }
 
 #[test]
-fn who_gives_back_other_things_has_no_time_for_ever() {
+fn returning_other_leases_does_not_postpone_a_recall_without_bound() {
     let mut leases = Leases::default();
     hear(&mut leases, 0, 10);
     leases.grant_data(A, fid(1));
@@ -257,7 +257,7 @@ fn who_gives_back_other_things_has_no_time_for_ever() {
 }
 
 #[test]
-fn a_recall_of_what_ended_another_way_makes_nobody_overdue() {
+fn a_recall_of_a_lease_that_ended_by_a_close_makes_no_session_overdue() {
     let mut leases = Leases::default();
     hear(&mut leases, 0, 10);
     leases.grant_data(A, fid(5));
@@ -269,7 +269,7 @@ fn a_recall_of_what_ended_another_way_makes_nobody_overdue() {
 }
 
 #[test]
-fn in_a_crowd_each_still_gets_leases_on_what_is_new() {
+fn each_of_twenty_sessions_gets_leases_on_new_inodes_when_the_bound_is_reached() {
     let (mut leases, mut made) = (Leases::default(), 0);
     let sessions: Vec<SessionId> = (1..=20).map(SessionId).collect();
     let (mut now, mut granted) = (0, BTreeMap::<SessionId, u32>::new());
@@ -326,7 +326,7 @@ fn one_client_cannot_have_all_leases() {
 }
 
 #[test]
-fn silence_ends_what_is_kept_of_inodes_but_not_of_data() {
+fn a_silent_session_loses_inode_leases_but_not_data_write_leases() {
     let mut leases = held_by_a();
     leases.grant_data(A, fid(6));
     assert!(leases.expire(at(9000)) && !leases.expire(at(9000)));
@@ -350,7 +350,7 @@ fn shared() -> Leases {
 }
 
 #[test]
-fn who_shares_the_data_waits_for_nobody_else_who_does_and_all_others_wait_for_all() {
+fn holders_of_byte_range_leases_do_not_wait_for_each_other_and_a_third_session_waits_for_all() {
     let mut leases = shared();
     let (wanted, third) = (uses(fid(5), Use::Changes), SessionId(3));
     assert!(!leases.conflicts(A, fid(5), Use::Changes) && leases.conflicts(third, fid(5), Use::Shows));
@@ -365,7 +365,7 @@ fn who_shares_the_data_waits_for_nobody_else_who_does_and_all_others_wait_for_al
 }
 
 #[test]
-fn who_takes_a_claim_back_waits_for_the_others_whatever_it_holds_itself() {
+fn withdrawing_a_range_claim_waits_for_the_leases_of_the_other_sessions() {
     let mut leases = shared();
     leases.claims.end(A, fid(5));
     assert!(leases.recall_from_others(A, fid(5), at(1100)).is_some());

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_wakes_those_whom_it_concerns_and_leaves_nothing_behind() {
+    fn the_end_of_a_lease_wakes_the_waiters_for_its_inode_only() {
         let waits = LeaseWaits::default();
         let waiter = |fids: &[u64]| waits.waiter(fids.iter().copied().map(fid).collect());
         let is_over =

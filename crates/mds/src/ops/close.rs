@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_in_place_makes_another_version_of_the_content() {
+    fn a_close_after_writes_in_place_changes_the_version_of_the_content() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         world.run(|tx| apply(tx, &close(fid, 1)));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_brings_its_access_time_and_nobody_is_made_to_forget_anything() {
+    fn a_close_sets_a_deferred_atime_without_a_recall() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         world.run(|tx| apply(tx, &close(fid, 1)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_writer_gets_the_file_as_it_is_under_a_lease_and_nobody_before() {
+    fn only_the_close_of_the_last_writer_returns_attributes_under_a_lease() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         let open = Open { caller: root(), fid, flags: open_flags::WRITE, handle: 2 };
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_before_it_comes_after_what_was_written() {
+    fn attributes_that_come_with_a_close_override_the_times_of_the_writes() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         let told = world.now_ns + 1;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_through_which_nothing_was_written_sets_attributes_too() {
+    fn a_close_without_writes_sets_the_attributes_that_come_with_it() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         world.run(|tx| apply(tx, &Close { wrote: false, set: Some(owned(fid, 77)), ..close(fid, 1) }));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn it_sets_no_size_and_nothing_of_others_and_waits_for_no_truncate() {
+    fn a_close_refuses_a_size_or_another_fid_and_does_not_wait_for_a_truncate() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         let cut = SetAttr { mask: set_attr::SIZE, ..owned(fid, 1) };
@@ -319,7 +319,7 @@ mod tests {
 
     /// unlink, close
     #[test]
-    fn the_last_close_of_an_unlinked_file_ends_it() {
+    fn the_last_close_of_an_unlinked_file_removes_the_inode() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         let unlink = forebay_proto::message::Unlink { caller: root(), parent: Fid::ROOT, name: "a".into(), at_ns: 0 };

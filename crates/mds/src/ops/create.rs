@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_there_is_opened_and_never_made() {
+    fn create_with_flag_existing_opens_the_file_and_never_makes_one() {
         let mut world = World::new();
         let request = Create { flags: open_flags::EXISTING, ..world.create(&root(), Fid::ROOT, "a", 1) };
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOENT);
@@ -207,7 +207,7 @@ mod tests {
 
     /// A directory whose files lie in a pool that fills up.
     #[test]
-    fn a_file_that_was_answered_in_a_full_pool_is_made_on_one_of_it() {
+    fn a_delayed_create_in_a_pool_that_became_full_is_placed_on_an_ost_of_that_pool() {
         let mut world = World::new();
         let table = |weight| crate::placement::Table {
             weights: [(0, 9), (1, weight)].into(),

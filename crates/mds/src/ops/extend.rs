@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_end_of_a_file_on_a_full_ost_goes_elsewhere() {
+    fn a_file_on_a_full_ost_is_extended_on_another_ost() {
         let mut world = World::new();
         let fid = opened(&mut world, 4 << 20);
         let full = layout(&mut world, fid).home();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_others_are_nearly_full_those_with_something_left_are_grown_onto() {
+    fn a_file_grows_onto_a_nearly_full_ost_when_no_other_has_space() {
         let mut world = World::new();
         let fid = opened(&mut world, 4 << 20);
         let home = layout(&mut world, fid).home();

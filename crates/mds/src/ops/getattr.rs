@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_while_the_file_is_cut() {
+    fn getattr_waits_for_a_truncate_in_progress() {
         let mut world = World::new();
         let fid = world.file(Fid::ROOT, "a");
         world.memory.truncating.insert(fid);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_close_brings_all_bytes_and_opens_show_them() {
+    fn the_last_close_makes_a_small_file_inline_and_opens_return_the_bytes() {
         let mut world = World::new();
         let fid = small(&mut world);
         assert_eq!(here(&mut world, fid).as_deref(), Some(BYTES));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_all_of_a_small_file_is_refused() {
+    fn a_close_with_a_part_of_a_file_or_a_large_file_as_inline_bytes_is_refused() {
         let mut world = World::new();
         let fid = made(&mut world);
         let long = vec![7; INLINE_BYTES + 1];
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_file_that_others_have_open_belong_on_osts() {
+    fn inline_bytes_of_a_file_that_another_session_has_open_are_refused() {
         let mut world = World::new();
         let fid = made(&mut world);
         world.session = SessionId(2);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_mdt_is_short_of_room_they_belong_there_too() {
+    fn an_mdt_short_of_space_refuses_inline_bytes_with_enospc() {
         let mut world = World::new();
         let fid = made(&mut world);
         world.has_room = false;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn and_those_of_which_a_part_would_lie_elsewhere() {
+    fn inline_bytes_over_two_components_of_a_layout_are_refused() {
         let mut world = World::new();
         let fid = made(&mut world);
         world.run(|tx| {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_cut_and_grow_where_they_lie_as_far_as_the_row_goes() {
+    fn inline_bytes_are_truncated_and_extended_in_their_row_up_to_its_bound() {
         let mut world = World::new();
         let fid = small(&mut world);
         resize(&mut world, fid, 6);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn before_somebody_writes_they_are_to_be_written_to_the_home() {
+    fn outline_truncates_the_file_and_logs_the_bytes_to_be_written_to_the_home() {
         let mut world = World::new();
         let fid = small(&mut world);
         let entry = world.run(|tx| outline(tx, &Outline { fid }));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_home_is_not_asked_to_take_them() {
+    fn outline_to_a_full_home_is_enospc_and_the_bytes_stay_inline() {
         let mut world = World::new();
         let fid = small(&mut world);
         world.memory.exhausted = [0, 1, 2].into();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn while_they_cannot_be_written_to_it_they_can_be_read() {
+    fn a_file_that_cannot_be_outlined_is_read_and_not_opened_for_writing() {
         let mut world = World::new();
         let fid = small(&mut world);
         world.run(|tx| outline(tx, &Outline { fid }));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_takes_them_along_and_no_object_is_looked_for() {
+    fn unlink_of_an_inline_file_removes_the_bytes_and_destroys_no_object() {
         let mut world = World::new();
         let _ = small(&mut world);
         let unlink = Unlink { caller: root(), parent: Fid::ROOT, name: "a".into(), at_ns: 0 };
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_unlinked_meanwhile_ends_with_its_last_handle() {
+    fn an_inline_file_unlinked_while_open_ends_with_its_last_handle() {
         let mut world = World::new();
         let fid = made(&mut world);
         let unlink = Unlink { caller: root(), parent: Fid::ROOT, name: "a".into(), at_ns: 0 };

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bound_or_not_the_callers_to_change_is_refused() {
+    fn an_invalid_inline_bound_or_one_of_another_owner_is_refused() {
         let mut world = World::new();
         let file = world.file(Fid::ROOT, "f");
         for wrong in ["", "inherit", "17KiB", "1000", "4KiB\n", "4KiB\0"] {

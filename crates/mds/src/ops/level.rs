@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_level_or_not_the_callers_to_change_is_refused() {
+    fn an_invalid_commit_level_or_one_of_another_owner_is_refused() {
         let mut world = World::new();
         let file = world.file(Fid::ROOT, "f");
         for wrong in ["", "inherit", "Commit", "commit\n", "commit\0"] {

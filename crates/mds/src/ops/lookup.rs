@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_not_to_be_seen_is_told_apart() {
+    fn lookup_tells_absent_names_from_missing_directories_and_permissions() {
         let mut world = World::new();
         let file = world.file(Fid::ROOT, "f");
         let absent = world.run(|tx| apply(tx, &lookup(Fid::ROOT, "x")));

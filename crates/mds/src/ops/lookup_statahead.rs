@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_name_that_went_or_leads_elsewhere_since_the_scan_nothing_is_told() {
+    fn statahead_leaves_out_names_that_changed_after_the_scan() {
         let (mut world, name, others) = ten();
         let request = request(&name, 20);
         let found = scan(&mut world, &request);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_or_keeps_another_is_not_asked_for_it() {
+    fn statahead_recalls_no_lease_and_leaves_out_files_that_another_session_changes() {
         let (mut world, name, others) = ten();
         world.memory.opens.follow(OpenChange::Opened {
             fid: others[0].fid,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_for_the_inode_itself_is_asked_for_others_too_and_nobody_else_is() {
+    fn statahead_recalls_more_leases_only_from_the_session_that_holds_the_looked_up_inode() {
         let (mut world, name, others) = ten();
         let request = request(&name, 20);
         let found = scan(&mut world, &request);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_refused_where_the_lookup_is_and_an_absent_name_has_followers_too() {
+    fn statahead_needs_the_permission_of_the_lookup_and_follows_absent_names() {
         let (mut world, ..) = ten();
         // A name that is not the last in the order of cookies.
         let mut absent = (0..100).map(|number| request(&format!("absent{number}"), 20));

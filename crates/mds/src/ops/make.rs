@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_exist_are_refused_dots_among_them() {
+    fn making_an_existing_name_or_a_dot_name_is_eexist() {
         let mut world = World::new();
         world.file(Fid::ROOT, "a");
         for name in ["a", ".", ".."] {

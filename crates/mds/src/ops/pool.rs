@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_changes_of_pools_are_refused() {
         let mut world = World::new();
         run(&mut world, request("fast", pool_change::NEW, &[1]));
         let cases = [

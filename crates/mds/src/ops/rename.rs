@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_new_name_pointed_to_is_replaced() {
+    fn rename_replaces_the_file_at_the_new_name() {
         let mut world = World::new();
         let (a, _b) = (world.file(Fid::ROOT, "a"), world.file(Fid::ROOT, "b"));
         world.run(|tx| apply(tx, &rename((Fid::ROOT, "a"), (Fid::ROOT, "b"), 0)));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn rename_between_unlike_types_or_missing_names_is_refused() {
         let mut world = World::new();
         let (d, _f) = (world.mkdir(Fid::ROOT, "d"), world.file(Fid::ROOT, "f"));
         world.file(d, "x");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_changes_its_parent_only_for_who_may_write_to_it() {
+    fn moving_a_directory_needs_write_permission_to_the_directory_itself() {
         let mut world = World::new();
         let to = world.make(&user(7), Fid::ROOT, "to", 0o040_755);
         world.run(|tx| crate::ops::make::apply(tx, &to));

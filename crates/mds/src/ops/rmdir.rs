@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_empty_directory_stays() {
+    fn rmdir_removes_only_an_empty_directory_by_its_own_name() {
         let mut world = World::new();
         let dir = world.mkdir(Fid::ROOT, "d");
         world.file(dir, "f");

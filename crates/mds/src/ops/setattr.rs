@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_without_the_lease_is_not_set() {
+    fn a_delayed_setattr_without_its_lease_is_estale_and_sets_nothing() {
         let mut world = World::new();
         let fid = owned(&mut world, 7);
         let told = SetAttr { mode: 0o600, at_ns: 12, ..request(root(), fid, set_attr::MODE) };

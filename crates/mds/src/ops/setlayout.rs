@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_keeps_it_for_what_is_made_in_it_later() {
+    fn a_directory_hands_its_default_layout_down_to_new_files() {
         let mut world = World::new();
         let dir = world.mkdir(Fid::ROOT, "d");
         assert_eq!(world.run(|tx| apply(tx, &request(dir, 3))).default_layout, Some(request(dir, 3).layout));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_unwritten_file_that_somebody_else_has_open_the_epoch_tells() {
+    fn setlayout_of_an_unwritten_file_open_elsewhere_raises_its_truncate_epoch() {
         let mut world = World::new();
         let fid = world.file(Fid::ROOT, "f");
         let (flags, handle) = (forebay_proto::message::open_flags::READ, 5);

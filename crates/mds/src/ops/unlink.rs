@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn others_names_in_a_sticky_directory_stay() {
+    fn unlink_of_another_users_name_in_a_sticky_directory_is_refused() {
         let mut world = World::new();
         world.run(|tx| {
             let mut dir = tx.inode(Fid::ROOT)?;

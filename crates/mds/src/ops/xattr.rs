@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_one_inode_are_bounded() {
+    fn the_extended_attributes_of_an_inode_are_bounded_together() {
         let mut world = World::new();
         let fid = world.file(Fid::ROOT, "a");
         world.run(|tx| set(tx, &put(fid, "user.1", 65_000, 0)));

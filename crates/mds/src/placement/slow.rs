@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ost_in_a_pool_is_compared_with_its_fellows_there_too() {
+    fn an_ost_is_slow_only_if_it_is_slower_than_the_median_of_its_pools() {
         let (mixed, pools) = ([5, 4, 400, 450, 5], [&[0, 1, 4][..], &[2, 3]]);
         assert_eq!(slow(&mixed, &pools), [0; 0]);
         assert_eq!(slow(&mixed, &[]), [2, 3]);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_comes_from_the_directory_then_from_the_file_system() {
+    fn unset_layout_fields_come_from_the_directory_then_from_the_file_system() {
         let asked = LayoutSpec { stripe_count: 3, ..LayoutSpec::inherit() };
         let directory = LayoutSpec { stripe_count: 9, stripe_index: 4, ..LayoutSpec::inherit() };
         let [resolved] = &resolve(&asked, Some(&directory), 1 << 20, 1)[..] else { panic!("it is plain") };
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_in_words() {
+    fn impossible_layouts_are_refused_with_the_reason() {
         let table = Table { weights: [(0, 1), (1, 1)].into(), pools: [("fast".to_owned(), [1].into())].into() };
         let wheels = Wheels::new(&table);
         let plain = LayoutSpec::inherit;

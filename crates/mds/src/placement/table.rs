@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn when_none_that_answers_has_room_those_that_are_silent_are_waited_for() {
+    fn silent_osts_have_weights_when_no_ost_that_answers_has_space() {
         let silent =
             |total_bytes, available_bytes| Some(OstSpace { total_bytes, available_bytes, alive: false, commit_us: 0 });
         let last = Table { weights: [(0, 9), (1, 0)].into(), ..Table::default() };

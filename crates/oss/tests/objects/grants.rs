@@ -40,7 +40,7 @@ async fn fill(by: &ClientSession, fid: Fid) -> u64 {
 
 /// full, cut, granted |X before the cut is committed| replay, full again | what was granted is there
 #[test]
-fn a_claim_gets_the_room_that_replays_make() {
+fn a_reclaimed_grant_gets_the_space_that_replays_free() {
     let world = World::new(60);
     world.run(async {
         let (mine, other) = (&world.session, connect(&world.sim, world.sim.add_node("other"), 2));

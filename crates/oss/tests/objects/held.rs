@@ -66,7 +66,7 @@ fn a_sync_counts_what_was_answered_and_is_not_applied() {
 
 /// write |X| replay
 #[test]
-fn what_was_answered_survives_the_servers_death_by_replay() {
+fn a_write_acknowledged_early_survives_a_server_crash_by_replay() {
     for seed in 42..52 {
         let world = World::new(seed);
         world.run(async {
@@ -88,7 +88,7 @@ fn what_was_answered_survives_the_servers_death_by_replay() {
 
 /// write | client goes, or dies
 #[test]
-fn what_was_answered_is_there_when_its_client_is_not() {
+fn a_write_acknowledged_early_is_applied_when_its_client_is_gone() {
     for seed in 60..64 {
         let world = World::new(seed);
         world.run(async {
@@ -131,7 +131,7 @@ fn a_destroy_and_a_truncate_find_what_was_answered() {
 
 /// truncate | write
 #[test]
-fn beside_a_truncate_nothing_is_answered_that_it_might_refuse() {
+fn a_write_behind_a_truncate_is_not_acknowledged_early() {
     let world = World::new(71);
     world.run(async {
         slow_world(&world).await;

@@ -331,7 +331,7 @@ fn a_full_target_says_so_at_once_and_takes_writes_again_after_a_destroy() {
 
 /// fill, overwrite |X| all of it
 #[test]
-fn what_was_overwritten_on_a_full_target_is_there_after_its_death() {
+fn overwrites_on_a_full_target_survive_a_crash() {
     for seed in 40..FULL_SEEDS {
         let world = World::new(seed);
         world.run(async {
@@ -372,7 +372,7 @@ fn what_was_overwritten_on_a_full_target_is_there_after_its_death() {
 
 /// allocate, fill | ENOSPC |X| write
 #[test]
-fn room_that_is_set_aside_is_there_on_a_full_target_after_its_death_too() {
+fn allocated_space_on_a_full_target_survives_a_crash() {
     let world = World::new(7);
     world.run(async {
         let too_much = world.allocate(0, 0, 1 << 40).await.unwrap_err();

@@ -68,7 +68,7 @@ fn pieces_that_no_reader_asks_for_are_refused() {
 
 /// A reply could not hold all of the segments.
 #[test]
-fn what_was_written_in_tiny_pieces_is_read_whole() {
+fn a_range_written_in_tiny_pieces_is_read_whole() {
     let world = World::new(33);
     world.run(async {
         let mut expected = vec![0; 208_000];

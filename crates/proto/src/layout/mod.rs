@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_at_home_needs_no_other_ost() {
+    fn a_range_in_the_first_stripe_lies_at_the_home_alone() {
         let layout = composite();
         assert!(layout.is_at_home(0, 192 << 10) && !layout.is_at_home(0, 200 << 10));
         assert!(!layout.is_at_home(2 << 20, 1));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recovered_needs_no_replay() {
+    fn requests_that_the_server_recovered_leave_the_replay_list() {
         let mut list = list(&[(1, 5), (1, 6), (1, 9)]);
         assert_eq!(list.take_recovered(transno(1, 6)).len(), 2);
         assert_eq!(list.len(), 1);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_with_the_last_and_tells_what_the_first_failure_said() {
+    fn a_barrier_ends_with_the_last_task_and_reports_the_first_failure() {
         let sim = Sim::new(1);
         let env = sim.env(sim.add_node("host"));
         let (ended, failed, nobody) = sim.block_on(async {

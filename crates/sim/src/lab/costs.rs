@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_costs_what_is_like_it() {
+    fn an_unmeasured_message_costs_as_much_as_a_similar_one() {
         let (before, from_mkdir) = COSTS.split_once("[message.mkdir]").expect("it was measured");
         let (_, behind) = from_mkdir.split_once("[message.rmdir]").expect("it comes next");
         let without = format!("{before}[message.rmdir]{behind}");

@@ -168,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_it_back_may_go_on_until_another_has_waited_for_long() {
+    fn a_writer_takes_the_semaphore_again_until_another_has_waited_long() {
         assert_eq!(order(&[("a", true, 6), ("b", true, 6)]), "aaaabbbbaabb");
     }
 
     #[test]
-    fn readers_have_it_together_and_are_given_it() {
+    fn readers_share_the_semaphore_and_are_handed_it_on_release() {
         assert_eq!(order(&[("a", true, 2), ("b", false, 1), ("c", false, 1)]), "abca");
         assert_eq!(order(&[("b", false, 2), ("c", false, 2)]), "bcbc");
     }

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_after_a_refusal_is_current_and_no_more_durable() {
+    fn bytes_seen_after_a_refused_write_are_current_but_not_durable() {
         let mut file = FileModel::default();
         file.write(0, 8192, 1);
         file.sync();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_synced_may_come_back_only_after_a_double_crash() {
+    fn unsynced_writes_may_be_undone_only_by_a_double_crash() {
         let mut file = FileModel::default();
         file.write(0, 8, 1);
         file.sync();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_after_a_double_crash_may_be_anything_unless_it_was_synced() {
+    fn bytes_unreadable_after_a_double_crash_may_read_as_anything_unless_synced() {
         let mut file = FileModel::default();
         file.write(0, 8, 1);
         file.sync();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_eviction_the_last_change_may_stand_without_those_before_it() {
+    fn an_eviction_may_keep_the_last_change_of_a_name_and_lose_earlier_ones() {
         let mut names = Names::default();
         for (number, path) in (1..).zip(["a", "b", "c"]) {
             names.change(|n| drop(n.insert(path.into(), Node::File(number))));

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use forebay_client::{AccessTimes, Client, CommitLevel, MountOptions, OpenFile, OpenMode, SetAttributes, SetTime};
 use forebay_proto::{Fid, message::Attr};
 
-use crate::two_clients::{Scene, begin, caller};
+use crate::scene::{Scene, begin, caller};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 const NAME: &[u8] = b"f";
 
@@ -51,7 +54,7 @@ async fn look(client: &Client, fid: Fid) -> Attr {
 /// How many requests each of two mounts with `access_times` sends to open, read and close the file: the first reader,
 /// the other reader, and the other reader again after the first has changed the file's mode.
 fn requests(access_times: AccessTimes) -> [u64; 3] {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;
         let reader = mount(&scene, "reader", |options| options.access_times = access_times).await;
@@ -83,7 +86,7 @@ fn reads_that_move_access_times_ask_for_no_more_than_those_that_move_none() {
 /// reader has changed the file's mode, the other client's next read does.
 #[test]
 fn the_first_read_after_a_change_moves_the_access_time() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;
         let (reader, other) = scene.mounts().await;
@@ -110,8 +113,8 @@ fn the_first_read_after_a_change_moves_the_access_time() {
 /// The keeper has the file's attributes cached. The reader opens, reads and closes the file. The keeper still shows the
 /// attributes without a request.
 #[test]
-fn what_others_keep_of_a_file_stays_when_somebody_reads_it() {
-    let scene = Scene::new(2);
+fn a_read_by_another_client_recalls_no_cached_attributes() {
+    let scene = Scene::new(2, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;
         let (reader, keeper) = scene.mounts().await;
@@ -128,8 +131,8 @@ fn what_others_keep_of_a_file_stays_when_somebody_reads_it() {
 /// The reader reads a file, then sets its access time to 77. The close must not overwrite that: the other client sees
 /// 77.
 #[test]
-fn a_time_that_is_given_counts_and_not_what_was_read_before() {
-    let scene = Scene::new(3);
+fn a_set_access_time_overrides_a_deferred_one() {
+    let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;
         let (reader, other) = scene.mounts().await;
@@ -147,7 +150,7 @@ fn a_time_that_is_given_counts_and_not_what_was_read_before() {
 /// noatime mount does. A listing moves the directory's access time, except on the mount with nodiratime.
 #[test]
 fn the_mount_chooses_which_reads_move_access_times() {
-    let scene = Scene::new(4);
+    let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;
         let strict = mount(&scene, "strict", |options| options.access_times = AccessTimes::Always).await;
@@ -177,8 +180,8 @@ fn the_mount_chooses_which_reads_move_access_times() {
 /// The reader keeps a file open that it has read, and has listed the root. Within 100 s the other client sees both
 /// access times. The reader then reads again through the open handle, and unmounts: the unmount sends the new time.
 #[test]
-fn what_stays_open_and_what_was_listed_is_told_a_while_later() {
-    let scene = Scene::new(5);
+fn access_times_of_open_files_and_listed_directories_are_sent_after_a_while() {
+    let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let fid = file(&scene).await;
         let (reader, other) = scene.mounts().await;

@@ -8,28 +8,23 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_client::{Client, CommitLevel, OpenFile, OpenMode, SetAttributes};
 use forebay_env::{
     Env,
     sim::{NodeId, Sim},
 };
-use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
-const RECORD_BYTES: usize = 3000;
+use crate::scene::{caller, create, striped};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+const RECORD_BYTES: usize = 3000;
 
 async fn open(client: &Client) -> OpenFile {
     open_striped(client, 1).await
 }
 
 async fn open_striped(client: &Client, stripes: u32) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, b"log", 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("the file opens").1
+    create(client, b"log", striped(stripes)).await
 }
 
 /// append, truncate to zero between its reservation and its write

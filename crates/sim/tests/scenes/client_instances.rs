@@ -1,14 +1,15 @@
 //! A client that the MDT evicted and that is fenced on OSTs continues as a new client instance, without a new mount. It
 //! reports its losses, and what it does from then on counts.
 
-use std::{ops::Range, rc::Rc, time::Duration};
+use std::{ops::Range, time::Duration};
 
-use forebay_client::{
-    Caller, Client, CommitLevel, LayoutSpec, LockSpec, OpenFile, OpenMode, SetAttributes, lock_kind, lock_mode,
-};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{Client, LockSpec, OpenFile, OpenMode, SetAttributes, lock_kind, lock_mode};
 use forebay_proto::{ClientId, Errno, Fid};
-use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::{self, Scene, caller, on_ost, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["first", "second"];
 
 const RECORD: usize = 3000;
 /// Over all OSTs.
@@ -16,30 +17,7 @@ const LARGE: usize = 1 << 20;
 /// A client continues within this time after its link is back.
 const SOON: Duration = Duration::from_secs(5);
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// A cluster with three OSTs and two clients.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
-
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = [sim.add_node("first"), sim.add_node("second")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     /// Cuts the first client off from these servers.
     fn cut(&self, servers: Range<usize>) {
         servers.for_each(|server| self.sim.cut_both(self.nodes[0], self.cluster.servers[server].node));
@@ -63,24 +41,17 @@ impl Scene {
     }
 
     fn power_cycle_osts(&self) {
-        for server in 1..self.cluster.servers.len() {
-            self.sim.power_cut(self.cluster.servers[server].node);
-            self.cluster.boot(server);
-        }
+        (1..self.cluster.servers.len()).for_each(|server| self.power_cycle(server));
     }
 }
 
 async fn create(client: &Client, name: &[u8]) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("the file opens").1
+    scene::create(client, name, striped(3)).await
 }
 
 /// A file on one OST.
 async fn create_on(client: &Client, name: &[u8], stripe_index: u32) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 1, stripe_index, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("the file opens").1
+    scene::create(client, name, on_ost(stripe_index)).await
 }
 
 async fn open(client: &Client, file: &OpenFile) -> OpenFile {
@@ -113,7 +84,7 @@ fn whole_file() -> LockSpec {
 #[test]
 fn fenced_client_reports_loss_and_continues_as_new_instance() {
     for seed in 0..12 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let file = create(&first, b"f").await;
@@ -179,9 +150,9 @@ fn fenced_client_reports_loss_and_continues_as_new_instance() {
 /// The first client is evicted three times in a row, each time with a buffered write. Each time it continues as a new
 /// client instance, and nothing of the previous one arrives late.
 #[test]
-fn who_was_fenced_twice_goes_on_too() {
+fn a_client_evicted_three_times_continues_each_time() {
     for seed in 0..8 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let mut lives = vec![first.id()];
@@ -215,9 +186,9 @@ fn who_was_fenced_twice_goes_on_too() {
 /// The first client has three large writes in flight when it is evicted. Each write returns success or EIO, and success
 /// only if the second client saw its bytes. A file that the first client creates meanwhile exists afterwards.
 #[test]
-fn calls_that_were_under_way_end() {
+fn calls_in_flight_at_an_eviction_end() {
     for seed in 0..12 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let file = create(&first, b"f").await;
@@ -270,10 +241,10 @@ fn calls_that_were_under_way_end() {
 /// power. The second client reads all acknowledged writes, unless the first client's fsync reports the loss. Nothing
 /// arrives late.
 #[test]
-fn what_was_acknowledged_by_the_client_that_it_was_is_there_or_told() {
+fn writes_of_an_earlier_client_instance_are_durable_or_reported_by_fsync() {
     let mut kept = 0;
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let (mdt, ost) = (scene.cluster.servers[0].node, scene.cluster.servers[1].node);
@@ -328,9 +299,9 @@ async fn cut_to_nothing(client: &Client, file: &OpenFile) -> Result<(), Errno> {
 /// truncate fails with EIO, before and after it continues as a new client instance: the second client's bytes stay. A
 /// handle without a lost lock still truncates.
 #[test]
-fn who_lost_a_lock_cuts_nothing_off() {
+fn a_truncate_of_an_evicted_lock_holder_fails_and_cuts_nothing_off() {
     for seed in 0..8 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let (file, open_only) = (create(&first, b"f").await, create(&first, b"open only").await);

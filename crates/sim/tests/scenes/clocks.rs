@@ -2,12 +2,16 @@
 //! file and another reads its attributes. Nothing is lost, each write moves the file's time, and no session or lease
 //! depends on these clocks.
 
-use std::{rc::Rc, time::Duration};
+use std::time::Duration;
 
-use forebay_client::{Caller, Client, CommitLevel, OpenMode, SetAttributes, SetTime};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{Client, OpenMode, SetAttributes, SetTime};
 use forebay_proto::{Fid, message::Attr};
-use forebay_sim::{Cluster, ClusterOptions};
+use forebay_sim::ClusterOptions;
+
+use crate::scene::{Scene, caller};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["writer", "other"];
 
 const RECORD: usize = 3000;
 const ROUNDS: usize = 40;
@@ -16,35 +20,11 @@ const RECORDS: usize = 12;
 const HOUR_NS: i64 = 3_600_000_000_000;
 const MDT: usize = 0;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
 fn record(round: usize) -> Vec<u8> {
     vec![round as u8 + 1; RECORD]
 }
 
-/// A cluster with one OST, a client that writes, and another that looks.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
-
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let options = ClusterOptions { osts: 1, ..ClusterOptions::default() };
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, options)));
-        cluster.boot_all();
-        let nodes = [sim.add_node("writer"), sim.add_node("other")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     /// Sets back the clock of one of three machines.
     fn set_back(&self, which: usize) {
         let nodes = [self.nodes[0], self.cluster.servers[1].node, self.cluster.servers[MDT].node];
@@ -52,7 +32,7 @@ impl Scene {
     }
 
     /// Servers lose power and restart; the clients stay up.
-    fn cut(&self, servers: std::ops::Range<usize>) {
+    fn lose_power(&self, servers: std::ops::Range<usize>) {
         servers.clone().for_each(|server| self.sim.power_cut(self.cluster.servers[server].node));
         servers.for_each(|server| self.cluster.boot(server));
     }
@@ -81,7 +61,7 @@ async fn write_round(scene: &Scene, [writer, other]: [&Client; 2], fid: Fid, rou
     assert!(after.mtime_ns > before.mtime_ns, "round {round}: {} after {}", after.mtime_ns, before.mtime_ns);
     assert!(after.ctime_ns > before.ctime_ns, "round {round}: {} after {}", after.ctime_ns, before.ctime_ns);
     if round % 5 == 4 {
-        scene.cut(round / 5 % 2..2);
+        scene.lose_power(round / 5 % 2..2);
     }
     writer.close(file).await.expect("it closes");
     let closed = look(other, fid).await;
@@ -121,7 +101,7 @@ async fn give_a_time(writer: &Client, other: &Client, fid: Fid) {
 #[test]
 fn clocks_that_are_set_back_lose_nothing_and_each_write_moves_the_time() {
     for seed in 0..12 {
-        let scene = Scene::new(seed);
+        let scene = Scene::with(seed, ClusterOptions { osts: 1, ..ClusterOptions::default() }, CLIENTS);
         let sim = scene.sim.clone();
         sim.block_on(async {
             let (writer, other) = (scene.mount(0).await, scene.mount(1).await);
@@ -136,7 +116,7 @@ fn clocks_that_are_set_back_lose_nothing_and_each_write_moves_the_time() {
             }
             give_a_time(&writer, &other, fid).await;
             assert_eq!((writer.stats().evictions, other.stats().evictions), (0, 0), "seed {seed}");
-            scene.cut(0..2);
+            scene.lose_power(0..2);
             let file = other.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
             let bytes = other.read(&file, 0, RECORDS * RECORD).await.expect("it reads");
             let last = |place: usize| (0..ROUNDS).rfind(|round| round % RECORDS == place).expect("it was written");

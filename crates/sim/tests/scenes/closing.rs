@@ -2,14 +2,12 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, CommitLevel, LayoutSpec, OpenMode};
+use forebay_client::{CommitLevel, LayoutSpec, OpenMode};
 use forebay_env::sim::Sim;
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+use crate::scene::caller;
 
 /// unlink (or not), close, commit |power, MDT| reclaim
 ///

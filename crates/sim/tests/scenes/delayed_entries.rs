@@ -1,44 +1,19 @@
 //! Delayed directory operations: the client acknowledges them before it asks the MDT. Nobody can tell the difference,
 //! and the client reports every loss.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{cell::Cell, time::Duration};
 
 use forebay_client::{
     Attr, Caller, Client, ClientResult, CommitLevel, LayoutSpec, OpenMode, PendingFile, SetAttributes,
 };
-use forebay_env::sim::{NodeId, Sim};
 use forebay_proto::{Errno, Fid};
-use forebay_sim::{Cluster, ClusterOptions};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+use crate::scene::{Scene, caller};
 
-/// A cluster and two clients. The first one makes the directory.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        sim.set_trace(std::env::var("FOREBAY_TRACE").is_ok());
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = [sim.add_node("maker"), sim.add_node("looker")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
-    fn mdt(&self) -> NodeId {
-        self.cluster.servers[0].node
-    }
-
     /// A directory for which the maker has an entries-write lease.
     async fn directory(&self, maker: &Client) -> Fid {
         let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
@@ -81,7 +56,7 @@ fn first(count: u32) -> Vec<Vec<u8>> {
 /// does a stat of the directory with these changes.
 #[test]
 fn delayed_dir_ops_take_no_virtual_time() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let maker = scene.mount(0).await;
         let dir = scene.directory(&maker).await;
@@ -111,7 +86,7 @@ fn delayed_dir_ops_take_no_virtual_time() {
 /// The maker creates a file, a symlink and a directory. The looker sees exactly the attributes that the maker was told.
 #[test]
 fn looker_sees_attributes_the_maker_was_told() {
-    let scene = Scene::new(2);
+    let scene = Scene::new(2, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
         let dir = scene.directory(&maker).await;
@@ -136,9 +111,9 @@ fn looker_sees_attributes_the_maker_was_told() {
 /// removes the directory: each shows all ten files. After that the maker has no entries-write lease, and it sees the
 /// looker's new file.
 #[test]
-fn another_client_sees_them_at_once() {
+fn another_client_sees_delayed_creates_at_once() {
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
             let dir = scene.directory(&maker).await;
@@ -171,9 +146,9 @@ fn another_client_sees_them_at_once() {
 /// The looker has a file open, and the maker unlinks it. If the looker has cached the file's attributes, the maker asks
 /// the MDT first; otherwise it delays the unlink. In both cases the looker then sees a link count of 0.
 #[test]
-fn a_file_that_another_has_open_loses_its_name_for_them_too() {
+fn unlink_of_a_file_open_elsewhere_shows_there_a_link_count_of_zero() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
             let dir = scene.directory(&maker).await;
@@ -204,7 +179,7 @@ fn a_file_that_another_has_open_loses_its_name_for_them_too() {
 #[test]
 fn cut_off_client_loses_delayed_dir_ops_and_fsync_reports_eio() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
             let dir = scene.directory(&maker).await;
@@ -244,7 +219,7 @@ fn cut_off_client_loses_delayed_dir_ops_and_fsync_reports_eio() {
 #[test]
 fn delayed_dir_ops_survive_mdt_crash() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
             let dir = scene.directory(&maker).await;
@@ -280,7 +255,7 @@ fn entries_lease_is_released_only_after_delayed_ops_are_applied() {
     const SEEDS: u64 = 60;
     let delayed_operations = Cell::new(0);
     for seed in 0..SEEDS {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
             let dir = scene.directory(&maker).await;
@@ -317,9 +292,9 @@ fn entries_lease_is_released_only_after_delayed_ops_are_applied() {
 /// The maker creates five files that reach the MDT (by fsync or after 20 ms), then five more, and crashes at once. The
 /// looker sees exactly the first five.
 #[test]
-fn they_are_lost_with_their_client_alone_only_while_they_are_on_their_way() {
+fn a_client_crash_loses_only_delayed_creates_that_the_mdt_does_not_have_yet() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
             let dir = scene.directory(&maker).await;
@@ -343,8 +318,8 @@ fn they_are_lost_with_their_client_alone_only_while_they_are_on_their_way() {
 /// - the file has two links;
 /// - the directory has a new owner and mode, or a default ACL.
 #[test]
-fn what_cannot_be_known_is_asked_for() {
-    let scene = Scene::new(3);
+fn the_client_asks_the_mdt_where_it_cannot_decide_a_delayed_operation() {
+    let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let maker = scene.mount(0).await;
         let dir = scene.directory(&maker).await;
@@ -391,8 +366,8 @@ fn what_cannot_be_known_is_asked_for() {
 /// The maker sets a layout on a directory. Files from delayed creates have it, in that directory and in one made below
 /// it. The looker reads their bytes.
 #[test]
-fn what_is_made_in_a_directory_with_a_layout_has_it() {
-    let scene = Scene::new(5);
+fn delayed_creates_in_a_directory_with_a_layout_have_that_layout() {
+    let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let maker = scene.mount(0).await;
         let dir = scene.directory(&maker).await;
@@ -420,8 +395,8 @@ fn what_is_made_in_a_directory_with_a_layout_has_it() {
 
 /// The maker mounts with level commit. Its creates wait for the MDT: no directory operation is delayed.
 #[test]
-fn on_a_mount_that_commits_they_are_durable_when_they_return() {
-    let scene = Scene::new(4);
+fn creates_on_a_mount_of_level_commit_are_not_delayed() {
+    let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let maker = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
         let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
@@ -436,16 +411,16 @@ fn on_a_mount_that_commits_they_are_durable_when_they_return() {
 /// The maker has 30 delayed creates when the looker syncs the directory. Both clients and all servers lose power. A
 /// third client sees all 30 names.
 #[test]
-fn another_clients_fsync_of_the_directory_makes_them_durable() {
+fn fsync_of_a_directory_by_another_client_makes_delayed_creates_durable() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
             let dir = scene.directory(&maker).await;
             let coming: Vec<_> = (0..30).map(|number| begin(&maker, dir, number)).collect();
             looker.fsync_dir(dir).await.expect("synced");
             let nodes = scene.cluster.servers.iter().map(|server| server.node);
-            scene.nodes.into_iter().chain(nodes).for_each(|node| scene.sim.power_cut(node));
+            scene.nodes.iter().copied().chain(nodes).for_each(|node| scene.sim.power_cut(node));
             drop(coming);
             (0..scene.cluster.servers.len()).for_each(|server| scene.cluster.boot(server));
             let third = scene.cluster.mount(scene.sim.add_node("third"), CommitLevel::Data).await.expect("it mounts");

@@ -9,7 +9,10 @@ use forebay_proto::{
     message::{Attr, attr_flags},
 };
 
-use crate::two_clients::{Scene, begin, caller, content};
+use crate::scene::{Scene, begin, caller, content};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 /// The attributes that tar sets.
 fn tar(mtime_ns: i64) -> [SetAttributes; 3] {
@@ -47,7 +50,7 @@ fn seen(attr: &Attr) -> (u64, i64, i64, u32, u32, u32) {
 /// of a small file is the only one. Both clients see exactly what the maker was told.
 #[test]
 fn a_file_is_written_given_its_attributes_and_closed_by_two_requests() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
         for (number, length) in [(0, 12), (1, 12), (2, 12), (3, 0), (4, 100_000)] {
@@ -82,8 +85,8 @@ fn a_file_is_written_given_its_attributes_and_closed_by_two_requests() {
 /// The maker writes 1 MiB in full requests, of which some are in flight, and sets attributes. The size in the reply
 /// covers all writes.
 #[test]
-fn the_size_that_is_told_has_what_is_on_its_way() {
-    let scene = Scene::new(5);
+fn the_size_after_a_setattr_covers_writes_in_flight() {
+    let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let (maker, _) = scene.mounts().await;
         let file = begin(&maker, b"a").await;
@@ -99,9 +102,9 @@ fn the_size_that_is_told_has_what_is_on_its_way() {
 /// The maker sets attributes and has not closed the file. The looker sees them at once, and the same ones after the
 /// close.
 #[test]
-fn others_see_what_was_set_before_it_was_sent() {
+fn another_client_sees_delayed_attributes_at_once() {
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -119,9 +122,9 @@ fn others_see_what_was_set_before_it_was_sent() {
 /// The maker writes and sets a time; the attributes are sent before the bytes. The later write-back of the bytes does
 /// not change the time.
 #[test]
-fn bytes_that_are_sent_later_do_not_change_the_time() {
+fn a_write_back_after_a_setattr_does_not_change_the_set_time() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -141,9 +144,9 @@ fn bytes_that_are_sent_later_do_not_change_the_time() {
 
 /// The maker sets a time, then writes more and closes. The looker sees the time of that write.
 #[test]
-fn what_is_written_later_does() {
+fn a_write_after_a_set_time_moves_the_time() {
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -172,7 +175,7 @@ fn what_is_written_later_does() {
 #[test]
 fn delayed_dir_ops_survive_mdt_crash() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -196,7 +199,7 @@ fn delayed_dir_ops_survive_mdt_crash() {
 #[test]
 fn cut_off_client_loses_delayed_dir_ops_and_fsync_reports_eio() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -218,9 +221,9 @@ fn cut_off_client_loses_delayed_dir_ops_and_fsync_reports_eio() {
 /// All OSTs are down while the maker truncates a file to zero, writes, sets attributes, and closes it. When the OSTs
 /// are back, both clients see what the maker was told.
 #[test]
-fn a_close_waits_for_no_truncate_with_them() {
+fn a_close_with_attributes_does_not_wait_for_a_truncate() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;
@@ -251,9 +254,9 @@ fn a_close_waits_for_no_truncate_with_them() {
 /// The looker syncs everything, or the maker syncs its file. The maker and all servers crash. The looker sees the
 /// maker's attributes.
 #[test]
-fn what_was_synced_is_there_after_everybody_died() {
+fn synced_delayed_attributes_survive_client_and_servers() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let file = begin(&maker, b"a").await;

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{Client, LayoutSpec, OpenFile, OpenMode};
+use forebay_env::sim::Sim;
 use forebay_proto::{Errno, FOR_EVER, Fid, message::ComponentSpec};
-use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::{Scene, caller};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["first", "second", "third"];
 
 const MIB: u64 = 1 << 20;
-
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
 
 /// One stripe up to 1 MiB, three stripes behind it.
 fn composite() -> LayoutSpec {
@@ -25,25 +25,7 @@ fn composite() -> LayoutSpec {
     LayoutSpec { components: vec![part(MIB, 1), part(FOR_EVER, 3)], ..LayoutSpec::inherit() }
 }
 
-struct Scene {
-    sim: Sim,
-    cluster: Cluster,
-    nodes: [NodeId; 3],
-}
-
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
-        cluster.boot_all();
-        let nodes = [sim.add_node("first"), sim.add_node("second"), sim.add_node("third")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     /// The OSTs lose power while the first client is cut off from them, and they do not wait for it: its uncommitted
     /// writes are lost.
     async fn lose_what_is_not_committed(&self) {
@@ -98,7 +80,7 @@ async fn told(sim: &Sim, client: &Client, file: &OpenFile) {
 /// would. The fsync of each handle that was open reports it too. A handle opened later does not.
 #[test]
 fn a_loss_is_told_to_fsync_whatever_a_close_was_told() {
-    let scene = Scene::new(3);
+    let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let writer = scene.mount(0).await;
         let made = writer.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, LayoutSpec::inherit()).await;
@@ -122,8 +104,8 @@ fn a_loss_is_told_to_fsync_whatever_a_close_was_told() {
 /// The writer's unsynced bytes are lost with the OSTs. Its next read reports the loss, and so does its close(2) after
 /// that.
 #[test]
-fn a_loss_is_told_to_close_whatever_a_read_was_told() {
-    let scene = Scene::new(5);
+fn close_reports_a_loss_that_a_read_has_reported_before() {
+    let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let writer = scene.mount(0).await;
         let made = writer.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, LayoutSpec::inherit()).await;
@@ -146,7 +128,7 @@ fn a_loss_is_told_to_close_whatever_a_read_was_told() {
 /// handle reports EIO, as no fsync has reported the loss yet.
 #[test]
 fn a_loss_that_no_fsync_was_told_waits_for_the_next() {
-    let scene = Scene::new(4);
+    let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let writer = scene.mount(0).await;
         let made = writer.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, LayoutSpec::inherit()).await;
@@ -170,9 +152,9 @@ fn a_loss_that_no_fsync_was_told_waits_for_the_next() {
 /// The second client extends a file to OSTs that the first client does not know yet. The first client's fsync covers
 /// them too: after the second client and all servers lost power, a third client reads everything.
 #[test]
-fn what_others_wrote_to_osts_that_are_new_is_durable_too() {
+fn fsync_covers_writes_of_another_client_on_osts_added_since() {
     for seed in 0..5 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let made = first.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, composite()).await;
@@ -201,9 +183,9 @@ fn what_others_wrote_to_osts_that_are_new_is_durable_too() {
 /// The first client appends to a committed file through a new handle and syncs it. The client and all servers lose
 /// power. The second client's stat shows the full size.
 #[test]
-fn what_was_synced_through_a_new_handle_is_told_by_stat() {
+fn stat_after_a_power_cut_shows_an_append_synced_through_a_new_handle() {
     for seed in 0..5 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, bytes) = (scene.mount(0).await, 300_000);
             let made =
@@ -235,9 +217,9 @@ fn what_was_synced_through_a_new_handle_is_told_by_stat() {
 /// The client makes a change of names that the MDT executes but loses with its power. After the client's eviction,
 /// fsync of each directory concerned reports EIO once. fsync of another directory succeeds.
 #[test]
-fn names_that_an_eviction_took_back_are_told_to_fsync_of_their_directory() {
+fn fsync_of_a_directory_reports_changes_of_names_lost_by_an_eviction() {
     for (number, what) in ["create", "mkdir", "link", "unlink", "rmdir", "rename"].into_iter().enumerate() {
-        let scene = Scene::new(20 + number as u64);
+        let scene = Scene::new(20 + number as u64, CLIENTS);
         scene.sim.block_on(async {
             let (client, who) = (scene.mount(0).await, caller());
             let mkdir = async |parent, name: &'static str| {

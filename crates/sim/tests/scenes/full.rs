@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use forebay_client::{Caller, Client, ClientResult, CommitLevel, LayoutSpec, OpenMode, SetAttributes};
+use forebay_client::{Client, ClientResult, CommitLevel, LayoutSpec, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
 use forebay_proto::{Errno, Fid};
 use forebay_sim::{Cluster, ClusterOptions};
 
-const NAME: &[u8] = b"user.note";
+use crate::scene::caller;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+const NAME: &[u8] = b"user.note";
 
 async fn make(client: &Client, name: &str, bytes: usize) -> ClientResult<()> {
     let layout = LayoutSpec::inherit();

@@ -3,42 +3,24 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Allocate, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::sim::{Link, NodeId, Sim};
+use forebay_client::{Allocate, Client, LayoutSpec, OpenFile};
+use forebay_env::sim::Link;
 use forebay_proto::{Errno, Fid};
-use forebay_sim::{Cluster, ClusterOptions};
+use forebay_sim::ClusterOptions;
+
+use crate::scene::{Scene, caller, create};
 
 const RECORD: u64 = 4096;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
 /// A cluster with one small OST.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: Vec<NodeId>,
-}
-
-impl Scene {
-    fn new(seed: u64, clients: usize, write_back_bytes: u64) -> Self {
-        let sim = Sim::new(seed);
-        let options = ClusterOptions { osts: 1, ost_bytes: 32 << 20, write_back_bytes, ..ClusterOptions::default() };
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, options)));
-        cluster.boot_all();
-        let nodes = (0..clients).map(|number| sim.add_node(&format!("client {number}"))).collect();
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
+fn with_clients(seed: u64, clients: usize, write_back_bytes: u64) -> Scene {
+    let options = ClusterOptions { osts: 1, ost_bytes: 32 << 20, write_back_bytes, ..ClusterOptions::default() };
+    let names: Vec<String> = (0..clients).map(|number| format!("client {number}")).collect();
+    Scene::with(seed, options, &names)
 }
 
 async fn open(client: &Client, name: &str) -> OpenFile {
-    let (layout, mode) = (LayoutSpec::inherit(), OpenMode::READ_WRITE);
-    client.create(&caller(), Fid::ROOT, name.as_bytes(), 0o644, mode, layout).await.expect("the file opens").1
+    create(client, name.as_bytes(), LayoutSpec::inherit()).await
 }
 
 async fn available(client: &Client) -> u64 {
@@ -85,9 +67,9 @@ async fn check(client: &Client, file: &OpenFile, records: u64) {
 /// Sixteen clients fill one OST with small buffered writes, and some of them also with large ones. Each client gets
 /// ENOSPC from a write and never later: every acknowledged record is there after its fsync.
 #[test]
-fn many_who_fill_an_ost_are_refused_nothing_that_was_acknowledged() {
+fn sixteen_clients_that_fill_an_ost_lose_no_acknowledged_write() {
     for seed in 0..4 {
-        let scene = Scene::new(seed, 16, 512 << 10);
+        let scene = with_clients(seed, 16, 512 << 10);
         scene.sim.block_on(async {
             let mut ends = Vec::new();
             for number in 0..scene.nodes.len() {
@@ -125,7 +107,7 @@ fn many_who_fill_an_ost_are_refused_nothing_that_was_acknowledged() {
 /// The writer, cut off from the OST, buffers records while the other client fills the remaining space. With `restarts`
 /// the OST also loses power meanwhile. All acknowledged records reach the OST in the end.
 fn keep_while_others_fill(restarts: bool) {
-    let scene = Scene::new(7, 2, 4 << 20);
+    let scene = with_clients(7, 2, 4 << 20);
     scene.sim.block_on(async {
         let (writer, other) = (scene.mount(0).await, scene.mount(1).await);
         let (mine, large) = (open(&writer, "mine").await, open(&other, "large").await);
@@ -186,15 +168,15 @@ fn granted_space_is_not_taken_by_other_clients() {
 ///
 /// The same with a restart of the OST: the other client comes back first, but the OST keeps the writer's grant.
 #[test]
-fn nobody_takes_it_after_a_restart() {
+fn a_restarted_ost_keeps_granted_space_for_its_holder() {
     keep_while_others_fill(true);
 }
 
 /// The writer writes a little and syncs, so it has a grant that it does not use. Three seconds later the other client
 /// has that space. A mount that ends returns its grant immediately.
 #[test]
-fn room_that_is_not_used_is_given_back() {
-    let scene = Scene::new(3, 2, 512 << 10);
+fn unused_granted_space_is_returned() {
+    let scene = with_clients(3, 2, 512 << 10);
     scene.sim.block_on(async {
         let (writer, other) = (scene.mount(0).await, scene.mount(1).await);
         let before = available(&other).await;
@@ -215,8 +197,8 @@ fn room_that_is_not_used_is_given_back() {
 /// A client alternates a small buffered write and large writes until the OST is full. Its own grant does not block its
 /// own large writes.
 #[test]
-fn a_client_may_fill_what_it_was_granted_itself() {
-    let scene = Scene::new(4, 1, 512 << 10);
+fn a_client_may_fill_its_own_granted_space_with_large_writes() {
+    let scene = with_clients(4, 1, 512 << 10);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         let (small, large) = (open(&client, "small").await, open(&client, "large").await);
@@ -240,7 +222,7 @@ fn a_client_may_fill_what_it_was_granted_itself() {
 /// back long before it looks again.
 #[test]
 fn the_space_of_an_unlinked_file_whose_close_is_under_way_is_there_for_the_next_file() {
-    let scene = Scene::new(5, 1, 512 << 10);
+    let scene = with_clients(5, 1, 512 << 10);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         let bytes = available(&client).await * 2 / 3;

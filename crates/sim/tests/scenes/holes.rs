@@ -3,16 +3,14 @@
 
 use std::time::Duration;
 
-use forebay_client::{Allocate, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_client::{Allocate, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
 use forebay_proto::{Errno, FOR_EVER, Fid, limits::HOLE_BYTES, message::ComponentSpec};
 use forebay_sim::{Cluster, ClusterOptions};
 
-const FILE_BYTES: usize = 700_000;
+use crate::scene::{caller, striped};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+const FILE_BYTES: usize = 700_000;
 
 /// Compares the results of lseek with the table. A block with at least one written byte is data.
 async fn compare(client: &Client, file: &OpenFile, table: &[bool], offset: usize, seed: u64) {
@@ -44,7 +42,7 @@ fn seek_and_used_bytes_are_what_was_written_and_not_punched_or_cut() {
         sim.block_on(async {
             let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
             let stripes = 1 + (seed % 3) as u32;
-            let plain = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let plain = striped(stripes);
             let part = |end, stripe_count| ComponentSpec {
                 end,
                 stripe_count,
@@ -113,7 +111,7 @@ fn room_that_is_set_aside_counts_once_with_what_is_written_until_it_is_punched_o
         sim.block_on(async {
             let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
             let stripes = 1 + (seed % 3) as u32;
-            let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let layout = striped(stripes);
             let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
             let (attr, file) = made.expect("it is made");
             // Bytes that are written or reserved, also beyond the end of the file.
@@ -167,7 +165,7 @@ fn room_that_is_set_aside_counts_once_with_what_is_written_until_it_is_punched_o
 /// A client writes single bytes that are far apart, up to the largest offset. It punches, truncates and removes such
 /// files: all of it takes less than 30 s, as the OSTs step over the bytes that are there and not over the offsets.
 #[test]
-fn what_lies_far_apart_is_punched_cut_and_removed_in_steps_that_count_bytes_that_are_there() {
+fn sparse_files_are_punched_truncated_and_removed_in_steps_over_written_bytes_only() {
     let sim = Sim::new(1);
     let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
     cluster.boot_all();
@@ -175,7 +173,7 @@ fn what_lies_far_apart_is_punched_cut_and_removed_in_steps_that_count_bytes_that
     sim.block_on(async {
         let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
         let far = forebay_proto::limits::FILE_BYTES - 1;
-        let layout = LayoutSpec { stripe_count: 2, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+        let layout = striped(2);
         let env = sim.env(node);
         let begun = env.now();
         for round in 0..3 {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use forebay_client::{Client, OpenMode, SetAttributes};
 use forebay_proto::{Fid, message::attr_flags};
 
-use crate::two_clients::{Scene, begin, caller, content, make, open};
+use crate::scene::{Scene, begin, caller, content, make, open};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 async fn is_inline(client: &Client, name: &[u8]) -> bool {
     let attr = client.lookup(&caller(), Fid::ROOT, name).await.expect("it is there");
@@ -16,7 +19,7 @@ async fn is_inline(client: &Client, name: &[u8]) -> bool {
 /// has unlinked it.
 #[test]
 fn a_small_file_needs_no_ost() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
         // The maker asks the OSTs now and then whether they have space.
@@ -42,9 +45,9 @@ fn a_small_file_needs_no_ost() {
 /// The maker rewrites a small file ten times; each time the close is still in flight when the looker opens the file.
 /// The looker always reads the bytes of the latest close.
 #[test]
-fn who_opens_it_sees_what_was_closed() {
+fn an_open_returns_the_inline_bytes_of_the_latest_close() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             for round in 0..10u8 {
@@ -66,9 +69,9 @@ fn who_opens_it_sees_what_was_closed() {
 /// The looker writes to the maker's inline file at different offsets, then appends. The file moves to an OST, and both
 /// clients read all bytes, the maker also through a handle from before.
 #[test]
-fn it_is_written_to_as_any_file() {
+fn an_inline_file_that_another_client_writes_moves_to_an_ost_with_all_bytes() {
     for seed in 0..30 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let at = [0usize, 5, 100, 16_380, 100_000][seed as usize % 5];
@@ -103,7 +106,7 @@ fn it_is_written_to_as_any_file() {
 #[test]
 fn outlining_survives_server_power_cut() {
     for seed in 0..60u64 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             make(&maker, b"a", &[1; 10_000]).await;
@@ -144,8 +147,8 @@ fn outlining_survives_server_power_cut() {
 /// The maker truncates and extends an inline file. Within the bound its bytes stay with the MDT, beyond it they move to
 /// an OST. The looker reads the right bytes after each step. A file that is made again is inline again.
 #[test]
-fn it_is_cut_and_grows_in_place_and_out_of_it() {
-    let scene = Scene::new(3);
+fn an_inline_file_is_truncated_and_extended_in_place_and_beyond_the_bound_on_an_ost() {
+    let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
         make(&maker, b"a", &[1; 5000]).await;
@@ -173,8 +176,8 @@ fn it_is_cut_and_grows_in_place_and_out_of_it() {
 /// The maker makes files that are too large, closed late, open at the looker, synced, or with a hole. All of these go
 /// to the OSTs; a file of exactly the bound stays inline.
 #[test]
-fn what_is_large_slow_or_open_elsewhere_goes_to_the_osts() {
-    let scene = Scene::new(4);
+fn large_late_synced_sparse_and_shared_files_go_to_the_osts() {
+    let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
         make(&maker, b"large", &[1; 16_385]).await;

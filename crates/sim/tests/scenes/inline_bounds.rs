@@ -8,7 +8,10 @@ use forebay_client::{
 };
 use forebay_proto::{Fid, message::attr_flags};
 
-use crate::two_clients::{Scene, caller};
+use crate::scene::{Scene, caller};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 /// Mounts the scene's first node with an inline bound of `bytes`.
 async fn mount(scene: &Scene, bytes: usize) -> Client {
@@ -50,9 +53,9 @@ async fn is_inline(looker: &Client, fid: Fid, bytes: usize) -> bool {
 /// makes there, and in directories made below it afterwards. A different bound on a subdirectory holds there; once
 /// removed, the mount's bound holds.
 #[test]
-fn a_directory_goes_before_the_mount_until_it_says_nothing() {
+fn the_inline_bound_of_a_directory_precedes_that_of_the_mount() {
     for (mounts, directorys) in [(16 << 10, "0"), (0, "16KiB")] {
-        let scene = Scene::new(1);
+        let scene = Scene::new(1, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (mount(&scene, mounts).await, scene.mount(1).await);
             let by_mount = mounts > 0;
@@ -82,9 +85,9 @@ fn a_directory_goes_before_the_mount_until_it_says_nothing() {
 
 /// The maker sets a bound on an open file. The close respects it, whatever the mount's bound is.
 #[test]
-fn a_file_goes_before_the_mount() {
+fn the_inline_bound_of_a_file_precedes_that_of_the_mount() {
     for (mounts, files) in [(16 << 10, "0"), (0, "1KiB")] {
-        let scene = Scene::new(2);
+        let scene = Scene::new(2, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (mount(&scene, mounts).await, scene.mount(1).await);
             let file = begin(&maker, Fid::ROOT, b"a").await;
@@ -127,9 +130,9 @@ async fn child(maker: &Client, name: &[u8], size: &str) -> Fid {
 /// The maker writes to pending creates in a directory with a bound, and in one that it made below with a delayed mkdir.
 /// Writes up to the bound are accepted early and stay inline; larger ones do not.
 #[test]
-fn what_is_made_ahead_knows_the_bound_of_its_directory() {
+fn pending_creates_follow_the_inline_bound_of_their_directory() {
     for mounts in [0, 16 << 10] {
-        let scene = Scene::new(3);
+        let scene = Scene::new(3, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = (mount(&scene, mounts).await, scene.mount(1).await);
             let (some, none) = (child(&maker, b"some", "4KiB").await, child(&maker, b"none", "0").await);

@@ -40,7 +40,7 @@ fn a_journal_that_nobody_waits_for_costs_less_than_one_on_the_same_heads() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_table() {
+fn two_runs_of_a_seed_give_the_same_table() {
     let options = |seed| SpiderOptions {
         seed,
         threads: vec![8],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_client::{Caller, Client, ClientResult, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_client::{Client, ClientResult, CommitLevel, LayoutSpec, OpenFile, OpenMode};
 use forebay_env::{
     Task,
     sim::{Fault, NodeId, Sim},
@@ -10,32 +10,15 @@ use forebay_env::{
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
+use crate::scene::{Scene, caller, create, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["first", "second"];
+
 const STRIPE: usize = 64 << 10;
 const MIB: usize = 1 << 20;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-struct Scene {
-    sim: Sim,
-    cluster: Cluster,
-    nodes: [NodeId; 2],
-}
-
 impl Scene {
-    fn new(seed: u64, options: ClusterOptions) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = sim.block_on(Cluster::format(&sim, options));
-        cluster.boot_all();
-        let nodes = [sim.add_node("first"), sim.add_node("second")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     /// The first client has written 1000 bytes, and 8000 bytes behind them whose reply the OST holds, as its journal is
     /// stuck. Returns the second client with the same file.
     async fn behind_a_held_write(&self) -> (Client, OpenFile) {
@@ -49,19 +32,11 @@ impl Scene {
         self.sim.sleep(Duration::from_millis(5)).await;
         (second, other)
     }
-
-    fn power_cycle(&self, server: usize) {
-        self.sim.power_cut(self.cluster.servers[server].node);
-        self.cluster.boot(server);
-    }
 }
 
 /// Makes or opens the file `name` with `stripes` stripes of 64 KiB, from OST0000 on.
 async fn open(client: &Client, name: &[u8], stripes: u32) -> OpenFile {
-    let (stripe_bytes, stripe_index) = (STRIPE as u32, 0);
-    let layout = LayoutSpec { stripe_count: stripes, stripe_bytes, stripe_index, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("it opens").1
+    create(client, name, LayoutSpec { stripe_index: 0, ..striped(stripes) }).await
 }
 
 /// An append of 3000 bytes behind 64 KiB of durable bytes. It is executed, and its reply is lost.
@@ -97,9 +72,9 @@ impl Untold {
 /// loses power, and the first client sends its write again. It must not overwrite the newer bytes that the second
 /// client has read.
 #[test]
-fn bytes_that_were_seen_before_their_writer_was_told_are_not_written_again_over_others() {
+fn a_resent_write_does_not_overwrite_newer_bytes_that_were_read() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let first = scene.cluster.mount(scene.nodes[0], CommitLevel::Commit).await.expect("it mounts");
             let second = scene.mount(1).await;
@@ -135,7 +110,7 @@ fn bytes_that_were_seen_before_their_writer_was_told_are_not_written_again_over_
 #[test]
 fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (second, other) = scene.behind_a_held_write().await;
             let (appends, log) = (second.clone(), other.clone());
@@ -158,9 +133,9 @@ fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
 /// The same, but the second client also writes below the first client's bytes. Its replay must not restore a size that
 /// it was never shown: the append leaves no zeros where the lost bytes were.
 #[test]
-fn who_writes_below_bytes_whose_writer_was_not_told_does_not_bring_back_their_size() {
+fn a_replayed_write_does_not_restore_a_size_from_another_writer_without_reply() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions { write_back_bytes: 0, ..ClusterOptions::default() });
+        let scene = Scene::with(seed, ClusterOptions { write_back_bytes: 0, ..ClusterOptions::default() }, CLIENTS);
         scene.sim.block_on(async {
             let (second, other) = scene.behind_a_held_write().await;
             second.write(&other, 0, vec![4; 100]).await.expect("written");
@@ -183,9 +158,9 @@ fn who_writes_below_bytes_whose_writer_was_not_told_does_not_bring_back_their_si
 /// The first client's write is uncommitted, as the journal is stuck, and the client is evicted. The second client
 /// reads, the OST loses power, and the second client reads again: both times the same bytes.
 #[test]
-fn what_a_client_did_that_was_evicted_is_seen_when_it_is_durable() {
+fn an_uncommitted_write_of_an_evicted_client_is_shown_only_when_it_is_durable() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let (file, other) = (open(&first, b"f", 1).await, open(&second, b"f", 1).await);
@@ -213,9 +188,9 @@ fn what_a_client_did_that_was_evicted_is_seen_when_it_is_durable() {
 /// The first client's append is executed and its reply is lost; then the OST evicts it. Its append and its close report
 /// an error. The second client's stat and read agree that the append was executed.
 #[test]
-fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_for_nobody() {
+fn stat_and_read_agree_on_an_append_whose_client_was_evicted_before_the_reply() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let (file, other) = (open(&first, b"f", 2).await, open(&second, b"f", 2).await);
@@ -249,7 +224,7 @@ fn a_change_that_was_not_told_and_cannot_be_told_any_more_is_there_for_all_or_fo
 #[test]
 fn append_with_lost_reply_keeps_its_offset_after_crash() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let Untold { first: _first, second, other, told, ost } = Untold::append(&scene).await;
             let at = second.append(&other, vec![3; 2000]).await.expect("appended");
@@ -276,9 +251,9 @@ fn append_with_lost_reply_keeps_its_offset_after_crash() {
 /// The first client's append is lost with the OST. The second client's append keeps its offset: its next append must
 /// not overwrite it.
 #[test]
-fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
+fn an_append_keeps_its_offset_when_the_append_before_is_lost() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let Untold { second, other, ost, .. } = Untold::append(&scene).await;
             let at = second.append(&other, vec![3; 3000]).await.expect("appended");
@@ -302,7 +277,7 @@ fn an_append_keeps_its_place_though_the_one_before_it_is_lost() {
 fn overwrites_of_a_nearly_full_ost_are_replayed() {
     for seed in 0..4 {
         let options = ClusterOptions { ost_bytes: 24 << 20, ..ClusterOptions::default() };
-        let scene = Scene::new(seed, options);
+        let scene = Scene::with(seed, options, CLIENTS);
         scene.sim.block_on(async {
             let client = scene.mount(0).await;
             let (file, spare) = (open(&client, b"file", 1).await, open(&client, b"spare", 1).await);
@@ -336,9 +311,9 @@ fn overwrites_of_a_nearly_full_ost_are_replayed() {
 /// The first client writes files on two OSTs, buffers more, and crashes; one of the OSTs goes down too. The second
 /// client opens the file on the other OST within 120 s.
 #[test]
-fn who_is_gone_with_one_ost_holds_up_no_file_of_another() {
+fn a_client_lost_with_one_ost_delays_no_open_of_files_on_other_osts() {
     for (seed, away) in [(1, 0), (2, 1)] {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let mut fids = Vec::new();
@@ -374,9 +349,9 @@ fn who_is_gone_with_one_ost_holds_up_no_file_of_another() {
 /// when the MDT loses power again. The first client comes in time for that recovery, but stays evicted, and the second
 /// client's file is there.
 #[test]
-fn who_was_evicted_does_not_come_back_by_another_crash() {
+fn a_client_evicted_in_one_recovery_stays_evicted_in_the_next() {
     for seed in 0..10 {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (first, second) = (scene.mount(0).await, scene.mount(1).await);
             let mdt = scene.cluster.servers[0].node;
@@ -402,9 +377,9 @@ fn who_was_evicted_does_not_come_back_by_another_crash() {
 /// This proves less than it seems to: a simulated server reads what has arrived before it looks at its clock. A real
 /// one need not.
 #[test]
-fn a_server_that_was_stopped_blames_nobody() {
+fn a_paused_server_evicts_no_client_for_its_own_pause() {
     for (seed, server) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
-        let scene = Scene::new(seed, ClusterOptions::default());
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let client = scene.mount(0).await;
             let file = open(&client, b"file", 1).await;
@@ -440,8 +415,7 @@ fn a_client_that_was_evicted_makes_files_again() {
             let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
             let make = async |name: &[u8]| {
                 let layout = LayoutSpec::inherit();
-                let caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
-                client.create(&caller, Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await
+                client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await
             };
             let first = make(b"before").await.expect("it is made").1;
             client.close(first).await.expect("closed");

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_client::{Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
 use forebay_proto::{Errno, FOR_EVER, Fid, message::ComponentSpec};
 use forebay_sim::{Cluster, ClusterOptions};
 
-const STEP: usize = 512 << 10;
+use crate::scene::{caller, create, striped};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+const STEP: usize = 512 << 10;
 
 fn part(end: u64, stripe_count: u32) -> ComponentSpec {
     ComponentSpec { end, stripe_count, stripe_bytes: 64 << 10, stripe_index: u32::MAX, pool: String::new() }
@@ -23,12 +21,7 @@ fn composite(end: u64) -> LayoutSpec {
 
 /// One stripe on OST0000.
 fn on_the_first() -> LayoutSpec {
-    LayoutSpec { stripe_count: 1, stripe_bytes: 64 << 10, stripe_index: 0, ..LayoutSpec::inherit() }
-}
-
-async fn create(client: &Client, name: &[u8], layout: LayoutSpec) -> OpenFile {
-    let made = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    made.expect("it is made").1
+    LayoutSpec { stripe_index: 0, ..striped(1) }
 }
 
 fn step(number: usize) -> Vec<u8> {
@@ -104,7 +97,7 @@ fn a_file_on_a_full_ost_grows_on_others_until_all_are_full() {
 /// The first client has an empty file open for reading. The second client gives it another layout and writes 4 MiB. The
 /// first client's handle reads those bytes.
 #[test]
-fn who_has_an_unwritten_file_open_follows_its_new_layout() {
+fn a_handle_of_an_unwritten_file_follows_the_new_layout_of_the_file() {
     // With the same home, and with another.
     for (seed, first_ost) in [(1, 0), (2, 1)] {
         let sim = Sim::new(seed);
@@ -139,7 +132,7 @@ fn a_write_that_begins_on_a_full_ost_and_ends_on_another_goes_round() {
             let cluster = Cluster::format(&sim, small()).await;
             cluster.boot_all();
             let client = mount(&sim, &cluster, "client").await;
-            let two = LayoutSpec { stripe_count: 2, stripe_bytes: 64 << 10, stripe_index: 0, ..LayoutSpec::inherit() };
+            let two = LayoutSpec { stripe_index: 0, ..striped(2) };
             let file = create(&client, b"two", two).await;
             let layout = client.get_layout(file.fid()).await.expect("it is told").0.expect("of a file");
             let second = layout.components[0].osts[1];
@@ -285,7 +278,7 @@ fn a_file_that_is_refused_another_layout_while_it_is_written_keeps_its_size() {
 /// A client makes small buffered writes without a pause. On the same mount a change of the layout is tried fifty times.
 /// Each try gets EEXIST within 20 s, and no write is lost.
 #[test]
-fn a_layout_that_is_refused_waits_for_nothing_that_is_kept_back() {
+fn a_refused_layout_change_does_not_wait_for_buffered_writes() {
     let sim = Sim::new(9);
     sim.block_on(async {
         let cluster = Cluster::format(&sim, ClusterOptions::default()).await;

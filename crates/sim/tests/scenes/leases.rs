@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Caller, Client, CommitLevel, Dropped, LayoutSpec, OpenMode, SetAttributes};
+use forebay_client::{Client, CommitLevel, Dropped, LayoutSpec, OpenMode, SetAttributes};
 use forebay_env::{
     Env, Time,
     sim::{NodeId, Sim},
@@ -19,13 +19,11 @@ use forebay_env::{
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
+use crate::scene::caller;
+
 const MOUNTS: usize = 3;
 const CHANGES: u64 = 60;
 const NAME: &[u8] = b"n";
-
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
 
 /// A value that only grows, and the newest version that any program has seen.
 #[derive(Default)]
@@ -280,7 +278,7 @@ const SEEDS: std::ops::Range<u64> = 0..60;
 /// Mount 0 renames a file and sets a time 58 times each, while programs above three mounts look at both. Mounts are
 /// stopped and cut off, and the MDT crashes. No program sees an older version than any program saw before.
 #[test]
-fn what_anybody_has_seen_no_kernel_contradicts_afterwards() {
+fn no_mount_shows_an_older_version_than_any_mount_showed_before() {
     let parse = |text: String| {
         let (from, to) = text.split_once("..")?;
         Some(from.parse().ok()?..to.parse().ok()?)

@@ -2,40 +2,20 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use forebay_client::{COMMIT_XATTR, Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{COMMIT_XATTR, Client, CommitLevel, OpenFile, OpenMode};
 use forebay_proto::{Errno, Fid};
-use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::{Scene, caller, create_in, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["writer", "other"];
 
 const RECORD: usize = 3000;
 const SEEDS: u64 = 24;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// A cluster with three OSTs and two clients.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
-
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = [sim.add_node("writer"), sim.add_node("other")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize, level: CommitLevel) -> Client {
+    async fn mount_at(&self, number: usize, level: CommitLevel) -> Client {
         self.cluster.mount(self.nodes[number], level).await.expect("it mounts")
-    }
-
-    async fn mount_data(&self, number: usize) -> Client {
-        self.mount(number, CommitLevel::Data).await
     }
 
     /// The first client crashes, and every server loses power and restarts.
@@ -61,9 +41,7 @@ async fn directory(client: &Client, level: Option<CommitLevel>) -> Fid {
 }
 
 async fn create(client: &Client, dir: Fid, name: &[u8]) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), dir, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("the file opens").1
+    create_in(client, dir, name, striped(3)).await
 }
 
 async fn write(client: &Client, file: &OpenFile, record: u64) {
@@ -116,10 +94,10 @@ async fn work(client: Client, dir: Fid, acknowledged: Acknowledged) {
 
 /// Client and servers die together. Returns how many acknowledged files were lost, whole or in part.
 fn lost(seed: u64, level: Option<CommitLevel>) -> usize {
-    let scene = Scene::new(seed);
+    let scene = Scene::new(seed, CLIENTS);
     let acknowledged = Acknowledged::default();
     scene.sim.block_on(async {
-        let other = scene.mount_data(1).await;
+        let other = scene.mount(1).await;
         let dir = directory(&other, level).await;
         let (cluster, node, told) = (scene.cluster.clone(), scene.nodes[0], acknowledged.clone());
         scene.sim.start(node, move |_| async move {
@@ -152,7 +130,7 @@ fn lost(seed: u64, level: Option<CommitLevel>) -> usize {
 /// The writer makes and writes files in a directory of level commit, on a mount of level data. It crashes and all
 /// servers lose power. The other client finds every acknowledged file and byte.
 #[test]
-fn what_is_acknowledged_in_a_directory_of_level_commit_survives_everybody() {
+fn changes_in_a_directory_of_level_commit_survive_client_and_servers() {
     for seed in 0..SEEDS {
         assert_eq!(lost(seed, Some(CommitLevel::Commit)), 0, "seed {seed}");
     }
@@ -165,11 +143,11 @@ fn what_is_acknowledged_in_a_directory_of_level_commit_survives_everybody() {
 /// The writer has a buffered write to an open file when it sets level commit on it. The buffered write is flushed then,
 /// and later writes are synchronous: the other client reads all records.
 #[test]
-fn a_level_counts_for_an_open_file_at_once_and_what_was_kept_back_comes_under_it() {
+fn setting_a_level_flushes_buffered_writes_of_an_open_file_and_applies_to_later_ones() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
-            let (writer, other) = (scene.mount_data(0).await, scene.mount_data(1).await);
+            let (writer, other) = (scene.mount(0).await, scene.mount(1).await);
             let dir = directory(&other, None).await;
             let file = create(&writer, dir, b"f").await;
             write(&writer, &file, 0).await;
@@ -193,9 +171,9 @@ fn a_level_counts_for_an_open_file_at_once_and_what_was_kept_back_comes_under_it
 /// the handle's over both.
 #[test]
 fn a_file_of_level_data_on_a_mount_of_level_commit_is_gathered() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
-        let client = scene.mount(0, CommitLevel::Commit).await;
+        let client = scene.mount_at(0, CommitLevel::Commit).await;
         let requests = async |file: &OpenFile| {
             write(&client, file, 0).await;
             client.fsync(file, false).await.expect("it syncs");
@@ -222,11 +200,11 @@ fn a_file_of_level_data_on_a_mount_of_level_commit_is_gathered() {
 /// The maker delays directory operations in a directory. The maker or another client sets level commit on it. From then
 /// on the maker asks the MDT first, and nothing that it was acknowledged is lost.
 #[test]
-fn names_of_a_directory_of_level_commit_are_not_changed_before_they_are_asked_for() {
+fn changes_of_entries_of_a_directory_of_level_commit_are_not_delayed() {
     for by_other in [false, true] {
-        let scene = Scene::new(5);
+        let scene = Scene::new(5, CLIENTS);
         scene.sim.block_on(async {
-            let (maker, other) = (scene.mount_data(0).await, scene.mount_data(1).await);
+            let (maker, other) = (scene.mount(0).await, scene.mount(1).await);
             let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
             maker.settled(dir).await;
             let open = OpenMode { exclusive: true, ..OpenMode::READ_WRITE };
@@ -260,9 +238,9 @@ fn names_of_a_directory_of_level_commit_are_not_changed_before_they_are_asked_fo
 /// does not find the name afterwards.
 #[test]
 fn the_name_of_a_file_of_level_commit_goes_when_the_mdt_has_committed_that() {
-    let scene = Scene::new(6);
+    let scene = Scene::new(6, CLIENTS);
     scene.sim.block_on(async {
-        let (maker, other) = (scene.mount_data(0).await, scene.mount_data(1).await);
+        let (maker, other) = (scene.mount(0).await, scene.mount(1).await);
         let dir = maker.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("it is made").fid;
         maker.settled(dir).await;
         for (name, level) in [(&b"data"[..], CommitLevel::Data), (b"commit", CommitLevel::Commit)] {
@@ -284,11 +262,11 @@ fn the_name_of_a_file_of_level_commit_goes_when_the_mdt_has_committed_that() {
 /// Two clients write interleaved records to one file. A third one sets a level on it, which they do not know yet. With
 /// level commit they get no byte-range write lease; with level data they do.
 #[test]
-fn nobody_gets_a_share_of_a_file_of_level_commit_to_keep_back_what_it_writes() {
+fn a_file_of_level_commit_gets_no_byte_range_write_leases() {
     for level in [CommitLevel::Data, CommitLevel::Commit] {
-        let scene = Scene::new(7);
+        let scene = Scene::new(7, CLIENTS);
         scene.sim.block_on(async {
-            let clients = [scene.mount_data(0).await, scene.mount_data(1).await];
+            let clients = [scene.mount(0).await, scene.mount(1).await];
             let dir = directory(&clients[0], None).await;
             let mut files = Vec::new();
             for client in &clients {
@@ -311,10 +289,10 @@ fn nobody_gets_a_share_of_a_file_of_level_commit_to_keep_back_what_it_writes() {
 /// Two clients buffer interleaved writes to one file under byte-range write leases. One of them sets level commit on
 /// the file. The other one's lease is recalled: it sends each later write at once.
 #[test]
-fn who_sets_a_level_takes_back_the_shares_of_others_though_it_has_one() {
-    let scene = Scene::new(8);
+fn setting_a_level_recalls_the_byte_range_write_leases_of_other_clients() {
+    let scene = Scene::new(8, CLIENTS);
     scene.sim.block_on(async {
-        let clients = [scene.mount_data(0).await, scene.mount_data(1).await];
+        let clients = [scene.mount(0).await, scene.mount(1).await];
         let dir = directory(&clients[0], None).await;
         let mut files = Vec::new();
         for client in &clients {
@@ -343,11 +321,11 @@ fn who_sets_a_level_takes_back_the_shares_of_others_though_it_has_one() {
 /// The other client sets level commit on a file that the writer has open. The writer learns of the level with the
 /// file's attributes, by a stat or a lookup. Its next write survives.
 #[test]
-fn another_mount_learns_of_the_level_when_it_looks() {
+fn another_client_learns_a_new_commit_level_with_the_attributes() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
-            let (writer, other) = (scene.mount_data(0).await, scene.mount_data(1).await);
+            let (writer, other) = (scene.mount(0).await, scene.mount(1).await);
             let dir = directory(&other, None).await;
             let file = create(&writer, dir, b"f").await;
             write(&writer, &file, 0).await;

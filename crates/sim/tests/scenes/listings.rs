@@ -4,14 +4,12 @@
 use std::{cell::Cell, cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use forebay_client::{Attr, Caller, Client, CommitLevel, DirEntry, LayoutSpec, OpenMode, SetAttributes};
+use forebay_client::{Attr, Client, CommitLevel, DirEntry, LayoutSpec, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
 use forebay_proto::{Errno, Fid};
 use forebay_sim::{Cluster, ClusterOptions};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+use crate::scene::caller;
 
 fn name(number: u64) -> Vec<u8> {
     format!("f{number}").into_bytes()
@@ -96,7 +94,7 @@ fn a_listing_and_a_look_at_each_name_take_few_requests() {
 /// The maker has just made 1000 files and holds their leases. The looker's listing recalls none of them. Its lookups
 /// recall them in batches: they take fewer than 500 requests.
 #[test]
-fn what_another_mount_has_just_made_is_taken_back_from_it_many_at_a_time() {
+fn lookups_of_files_that_another_client_just_made_recall_leases_in_batches() {
     const FILES: u64 = 1000;
     let sim = Sim::new(1);
     sim.clone().block_on(async move {
@@ -127,7 +125,7 @@ fn what_another_mount_has_just_made_is_taken_back_from_it_many_at_a_time() {
 /// The keeper has one inode cached. The other client changes that inode: the recall of the keeper's last lease takes
 /// less than 100 ms.
 #[test]
-fn who_loses_the_last_that_it_kept_keeps_nobody_waiting() {
+fn the_recall_of_the_last_lease_of_a_client_takes_no_time() {
     let sim = Sim::new(1);
     sim.clone().block_on(async move {
         let (keeper, other) = two(&sim).await;
@@ -200,7 +198,7 @@ fn race(seed: u64) -> u64 {
 /// The maker renames new files over listed names. The looker, with most names cached, never sees an older file than was
 /// visible before.
 #[test]
-fn who_looks_at_listed_names_sees_what_another_mount_makes_of_them() {
+fn stat_of_listed_names_sees_the_renames_of_another_client() {
     let kept: u64 = (0..20).map(race).sum();
     assert!(kept > 20 * 100, "only {kept} looks were answered without a request");
 }

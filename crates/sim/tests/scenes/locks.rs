@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{
-    Caller, Client, CommitLevel, LayoutSpec, LockOutcome, LockSpec, OpenFile, OpenMode, lock_kind, lock_mode,
-};
+use forebay_client::{Client, CommitLevel, LockOutcome, LockSpec, OpenFile, OpenMode, lock_kind, lock_mode};
 use forebay_env::{
     Env,
     sim::{NodeId, Sim},
 };
-use forebay_proto::{Errno, Fid};
+use forebay_proto::Errno;
 use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::{caller, create, striped};
 
 const RANGES: usize = 3;
 const RANGE_BYTES: u64 = 64 << 10;
@@ -52,19 +52,13 @@ struct World {
     done: Rc<Cell<usize>>,
 }
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
 fn spec(owner: u64, mode: u32, range: usize) -> LockSpec {
     let start = range as u64 * RANGE_BYTES;
     LockSpec { kind: lock_kind::FCNTL, owner, mode, start, end: start + RANGE_BYTES - 1, pid: 1, handle: 0 }
 }
 
 async fn open(client: &Client) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 2, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, b"shared", 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("the file opens").1
+    create(client, b"shared", striped(2)).await
 }
 
 /// Increments a range's counter in the file.
@@ -284,7 +278,7 @@ fn unlock_reports_eio_if_writes_under_lock_are_lost() {
 /// A client holds two locks and increments both counters. It is cut off from all servers and releases both, one also
 /// through a second handle. It is evicted: all three releases report EIO, as the writes are lost.
 #[test]
-fn who_lets_go_of_a_lock_while_another_does_is_told_too() {
+fn concurrent_unlocks_of_an_evicted_client_all_report_eio() {
     let world = World::new(8);
     let a = world.sim.add_node("a");
     world.sim.block_on(async {
@@ -316,7 +310,7 @@ fn who_lets_go_of_a_lock_while_another_does_is_told_too() {
 /// caller gives up. The client then locks the range again. The pending release must not drop the new lock: the second
 /// client is denied.
 #[test]
-fn a_lock_that_is_asked_for_while_one_is_let_go_of_is_not_lost_with_it() {
+fn a_lock_requested_during_a_pending_release_outlives_the_release() {
     for mode in [lock_mode::NONE, lock_mode::SHARED] {
         let world = World::new(9);
         let (a, b) = (world.sim.add_node("a"), world.sim.add_node("b"));

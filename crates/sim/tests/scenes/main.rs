@@ -28,11 +28,11 @@ mod pins;
 mod posix;
 mod range_leases;
 mod reading;
+mod scene;
 mod size_watches;
 mod slow_disk;
 mod times;
 mod truncates;
-mod two_clients;
 mod write_back;
 
 /// The allocator of the real program.

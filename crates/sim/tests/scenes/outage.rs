@@ -3,13 +3,15 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_client::{Client, CommitLevel, LayoutSpec, OpenFile};
 use forebay_env::{
     Env,
     sim::{NodeId, Sim},
 };
-use forebay_proto::{Errno, Fid};
+use forebay_proto::Errno;
 use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::{caller, create, striped};
 
 const OUTAGE: Duration = Duration::from_secs(30 * 60);
 /// Time after the outage within which everything continues.
@@ -19,10 +21,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const RECORD: usize = 5000;
 /// A program syncs after this many records.
 const SYNCS: u64 = 4;
-
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
 
 /// A program that writes records one after another until it gets an error.
 #[derive(Clone, Default)]
@@ -81,9 +79,7 @@ impl Program {
 }
 
 async fn open(client: &Client, name: &str, stripe_count: u32) -> OpenFile {
-    let layout = LayoutSpec { stripe_count, stripe_bytes: 64 << 10, stripe_index: 0, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("it opens").1
+    create(client, name.as_bytes(), LayoutSpec { stripe_index: 0, ..striped(stripe_count) }).await
 }
 
 /// Two clients. Each has a program on a file over all OSTs, and one on a file on OST0000.

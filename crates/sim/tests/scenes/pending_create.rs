@@ -6,7 +6,10 @@ use bytes::Bytes;
 use forebay_client::{Attr, Client, OpenMode, PendingFile, SetAttributes, SetTime};
 use forebay_proto::{Errno, Fid};
 
-use crate::two_clients::{Scene, caller};
+use crate::scene::{Scene, caller};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 /// A directory that is leased to the maker, which also knows by now that the OSTs have space.
 async fn directory(scene: &Scene, maker: &Client) -> Fid {
@@ -57,7 +60,7 @@ fn seen(attr: &Attr) -> (u64, i64, i64, u32, u32) {
 #[test]
 fn looker_sees_writes_on_pending_create() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -87,7 +90,7 @@ fn looker_sees_writes_on_pending_create() {
 fn mode_set_while_a_request_waits_for_the_create_stays_shown() {
     let mut met = 0;
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, _) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -122,7 +125,7 @@ fn mode_set_while_a_request_waits_for_the_create_stays_shown() {
 /// meanwhile: no request needs them, and the looker reads all files.
 #[test]
 fn a_file_takes_two_requests() {
-    let scene = Scene::new(3);
+    let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
         let dir = directory(&scene, &maker).await;
@@ -149,9 +152,9 @@ fn a_file_takes_two_requests() {
 /// The maker writes 10,000 bytes to a pending create. Writes that are not small, not sequential, or too late are not
 /// accepted early. The maker sends such a write after the create's reply, and it overwrites the earlier bytes.
 #[test]
-fn other_writes_wait_for_the_file_and_lie_over_it() {
+fn large_or_late_writes_on_a_pending_create_wait_and_overwrite_earlier_bytes() {
     for seed in 0..30 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -175,9 +178,9 @@ fn other_writes_wait_for_the_file_and_lie_over_it() {
 /// The maker writes to a pending create, then truncates the file to zero, through another handle or by its fid. The
 /// earlier bytes do not come back, neither for the looker nor for the maker.
 #[test]
-fn what_was_cut_before_the_file_came_does_not_come_back() {
+fn bytes_truncated_on_a_pending_create_do_not_come_back() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -213,9 +216,9 @@ fn what_was_cut_before_the_file_came_does_not_come_back() {
 /// The MDT crashes while the maker has a pending create with a write and attributes. After its restart the looker sees
 /// the size, times, owner and bytes that the maker was told.
 #[test]
-fn it_survives_the_mdt_while_its_client_lives() {
+fn a_pending_create_with_writes_survives_an_mdt_crash() {
     for seed in 0..60 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -242,9 +245,9 @@ fn it_survives_the_mdt_while_its_client_lives() {
 /// The maker is cut off from the MDT with a pending create. The looker does not see the file. When the link heals, the
 /// maker's open file and its next sync report EIO; after that the maker continues.
 #[test]
-fn a_client_that_is_cut_off_loses_it_and_says_so() {
+fn a_client_that_is_cut_off_loses_a_pending_create_and_reports_eio() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -269,9 +272,9 @@ fn a_client_that_is_cut_off_loses_it_and_says_so() {
 /// The maker or the looker syncs everything while the maker's create is pending. The maker and all servers crash. The
 /// looker sees the file with its bytes and attributes.
 #[test]
-fn what_was_synced_is_there_after_everybody_died() {
+fn a_synced_pending_create_survives_client_and_servers() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;
@@ -299,10 +302,10 @@ fn what_was_synced_is_there_after_everybody_died() {
 /// writes to it and sets its mode, so the MDT evicts the maker. When the maker continues, nothing of its old writes
 /// arrives: both clients read the looker's bytes.
 #[test]
-fn what_was_done_early_does_not_come_after_an_eviction() {
+fn writes_on_a_pending_create_do_not_arrive_after_an_eviction() {
     let mut late = 0;
     for seed in 0..80 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (maker, looker) = scene.mounts().await;
             let dir = directory(&scene, &maker).await;

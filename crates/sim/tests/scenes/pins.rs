@@ -2,23 +2,19 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
+use forebay_client::{Client, CommitLevel, OpenFile};
 use forebay_env::sim::Sim;
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
+use crate::scene::{self, caller, on_ost};
+
 const MIB: u64 = 1 << 20;
 const WRITERS: u64 = 24;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
 /// A file with one stripe on OST `ost`.
 async fn create(client: &Client, name: &str, ost: u32) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 1, stripe_index: ost, ..LayoutSpec::inherit() };
-    let made = client.create(&caller(), Fid::ROOT, name.as_bytes(), 0o644, OpenMode::READ_WRITE, layout).await;
-    made.expect("it is made").1
+    scene::create(client, name.as_bytes(), on_ost(ost)).await
 }
 
 /// OST down |24 writers of 1 MiB, 8 MiB of pins| names and another OST |OST back| read

@@ -3,26 +3,20 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
-use forebay_env::{
-    Env,
-    sim::{NodeId, Sim},
-};
+use forebay_client::{Client, OpenFile, OpenMode, SetAttributes};
+use forebay_env::Env;
 use forebay_proto::{Errno, Fid};
-use forebay_sim::{Cluster, ClusterOptions};
+use forebay_sim::ClusterOptions;
+
+use crate::scene::{Scene, caller, striped};
 
 const RECORD: usize = 3000;
 const WRITERS: u64 = 3;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// A cluster with three OSTs, three clients that write and one that looks.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: Vec<NodeId>,
+/// A cluster with three OSTs, and clients of which all but the last are writers.
+fn with_writers(seed: u64) -> Scene {
+    let names: Vec<String> = (0..=WRITERS).map(|number| format!("client{number}")).collect();
+    Scene::with(seed, ClusterOptions::default(), &names)
 }
 
 /// A client that writes every third record.
@@ -36,23 +30,11 @@ struct Writer {
 }
 
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = (0..=WRITERS).map(|i| sim.add_node(&format!("client{i}"))).collect();
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     async fn writers(&self) -> Vec<Writer> {
         let mut writers = Vec::new();
         for rank in 0..WRITERS {
             let client = self.mount(rank as usize).await;
-            let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let layout = striped(3);
             let opened = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
             let (env, file) = (self.sim.env(self.nodes[rank as usize]), opened.expect("it opens").1);
             writers.push(Writer { env, client, file, rank, next: Rc::default() });
@@ -125,8 +107,8 @@ async fn read(client: &Client, file: &OpenFile) -> Vec<u8> {
 
 /// Three writers write 600 interleaved records with fewer than 400 requests. Each of them then reads all records.
 #[test]
-fn who_writes_in_places_of_its_own_sends_few_requests() {
-    let scene = Scene::new(1);
+fn writers_of_interleaved_records_coalesce_their_writes() {
+    let scene = with_writers(1);
     scene.sim.block_on(async {
         let writers = scene.sharing().await;
         let rpcs = || writers.iter().map(|writer| writer.client.stats().rpcs).sum::<u64>();
@@ -144,9 +126,9 @@ fn who_writes_in_places_of_its_own_sends_few_requests() {
 /// it: it reads every acknowledged byte. While it has the file open, the writers buffer nothing; some seconds after its
 /// close they do again.
 #[test]
-fn another_client_sees_every_acknowledged_byte() {
+fn another_client_sees_every_byte_buffered_under_byte_range_write_leases() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         scene.sim.block_on(async {
             let writers = scene.sharing().await;
             let look = scene.mount(WRITERS as usize).await;
@@ -177,9 +159,9 @@ fn another_client_sees_every_acknowledged_byte() {
 /// Three writers have buffered records. One of them reads, stats, overwrites another's record, truncates, appends, or
 /// syncs. It always acts on what all three have written, and an fsync makes that durable.
 #[test]
-fn one_of_them_sees_what_the_others_wrote_whatever_it_does() {
+fn a_holder_of_a_byte_range_write_lease_sees_the_writes_of_the_others() {
     for seed in 0..30 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         scene.sim.block_on(async {
             let writers = scene.sharing().await;
             let (one, other) = (&writers[0], &writers[1]);
@@ -239,7 +221,7 @@ fn other_bytes(at: u64) -> Vec<u8> {
 #[test]
 fn overlapping_claims_get_no_range_lease() {
     for seed in 0..6 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         scene.sim.block_on(async {
             let mut writers = scene.writers().await;
             writers[2].rank = 1;
@@ -258,9 +240,9 @@ fn overlapping_claims_get_no_range_lease() {
 /// After that no bytes of that writer arrive. If its record is lost, its fsync reports EIO; the other writers lose
 /// nothing.
 #[test]
-fn one_that_is_cut_off_is_fenced_before_anybody_looks() {
+fn a_strided_writer_that_is_cut_off_is_fenced_before_others_read() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         scene.sim.block_on(async {
             let writers = scene.sharing().await;
             let lost = &writers[0];
@@ -305,9 +287,9 @@ fn one_that_is_cut_off_is_fenced_before_anybody_looks() {
 /// Two writers have buffered records that they cannot send when the MDT restarts. The MDT must not show the file to the
 /// looker, or to the third writer, before the records have arrived. Later the writers have leases again.
 #[test]
-fn a_restart_of_the_mdt_does_not_forget_who_shares_what() {
+fn byte_range_write_leases_survive_a_restart_of_the_mdt() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let writers = scene.sharing().await;
@@ -343,9 +325,9 @@ fn a_restart_of_the_mdt_does_not_forget_who_shares_what() {
 /// Three writers write interleaved records while an OST, the MDT or all servers are killed and restart. Every
 /// acknowledged record is there.
 #[test]
-fn servers_that_restart_cost_nothing_of_it() {
+fn interleaved_writes_survive_restarts_of_servers() {
     for seed in 0..12 {
-        let scene = Scene::new(seed);
+        let scene = with_writers(seed);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let writers = scene.sharing().await;
@@ -371,8 +353,8 @@ fn servers_that_restart_cost_nothing_of_it() {
 
 /// One of three writers closes the file. The other two continue to coalesce their writes, and all records are there.
 #[test]
-fn who_leaves_is_in_nobodys_way() {
-    let scene = Scene::new(7);
+fn a_strided_writer_that_closes_leaves_the_others_their_leases() {
+    let scene = with_writers(7);
     scene.sim.block_on(async {
         let mut writers = scene.sharing().await;
         let gone = writers.remove(1);

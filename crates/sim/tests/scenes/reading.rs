@@ -2,43 +2,17 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use forebay_client::{
-    Allocate, Caller, Client, CommitLevel, LayoutSpec, MountOptions, OpenFile, OpenMode, SetAttributes,
-};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{Allocate, Client, CommitLevel, LayoutSpec, MountOptions, OpenFile, OpenMode, SetAttributes};
+use forebay_env::sim::Sim;
 use forebay_proto::Fid;
-use forebay_sim::{Cluster, ClusterOptions};
+use forebay_sim::ClusterOptions;
+
+use crate::scene::{Scene, caller, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["reader", "writer"];
 
 const BYTES: usize = 3 << 20;
-
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// A cluster with three OSTs and two clients.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
-
-impl Scene {
-    fn new(seed: u64) -> Self {
-        Self::with(seed, ClusterOptions::default())
-    }
-
-    fn with(seed: u64, options: ClusterOptions) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, options)));
-        cluster.boot_all();
-        let nodes = [sim.add_node("reader"), sim.add_node("writer")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-}
 
 fn contents(salt: u8) -> Vec<u8> {
     (0..BYTES).map(|at| (at / 251) as u8 ^ salt).collect()
@@ -46,7 +20,7 @@ fn contents(salt: u8) -> Vec<u8> {
 
 /// The file `f` over all OSTs, with committed contents. Nobody has it open.
 async fn make(client: &Client) -> Fid {
-    let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+    let layout = striped(3);
     let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
     let file = made.expect("it is made").1;
     client.write(&file, 0, contents(0)).await.expect("written");
@@ -96,7 +70,7 @@ async fn read_in_turns(client: &Client, file: &OpenFile, record: usize) -> Vec<u
 /// 80 requests per pass.
 #[test]
 fn small_reads_are_few_requests() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
         make(&writer).await;
@@ -116,8 +90,8 @@ fn small_reads_are_few_requests() {
 /// The reader reads the file backwards in 4 KiB steps with fewer than 120 requests, then at offsets far apart: all
 /// bytes are right.
 #[test]
-fn backwards_and_in_steps_too() {
-    let scene = Scene::new(2);
+fn reads_backwards_and_in_strides_return_the_right_bytes_with_few_requests() {
+    let scene = Scene::new(2, CLIENTS);
     scene.sim.block_on(async {
         let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
         make(&writer).await;
@@ -138,7 +112,7 @@ fn backwards_and_in_steps_too() {
 /// requests, without the bytes between them.
 #[test]
 fn reads_in_large_steps_are_few_requests_for_no_more_than_is_read() {
-    let scene = Scene::new(5);
+    let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
         make(&writer).await;
@@ -166,13 +140,13 @@ fn reads_in_large_steps_are_few_requests_for_no_more_than_is_read() {
 /// The reader has the file in its cache. The writer then writes, truncates, punches, appends or extends. The reader
 /// sees the change at once.
 #[test]
-fn what_another_client_changes_is_seen_at_once() {
+fn a_change_by_another_client_is_seen_through_the_read_cache_at_once() {
     let read = async |seed: u64, client: &Client, file: &OpenFile| match seed % 12 {
         0..6 => read_through(client, file, 30_000).await,
         _ => read_in_turns(client, file, 30_000).await,
     };
     for seed in 0..24 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
             let fid = make(&writer).await;
@@ -227,9 +201,9 @@ fn what_another_client_changes_is_seen_at_once() {
 
 /// A client reads a file and changes it, through the same handle and through others. It always reads its own changes.
 #[test]
-fn what_a_client_changes_itself_it_reads() {
+fn a_client_reads_its_own_changes_through_the_read_cache() {
     for seed in 0..12 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let client = scene.mount(0).await;
             make(&client).await;
@@ -269,7 +243,7 @@ fn what_a_client_changes_itself_it_reads() {
 #[test]
 fn a_reader_that_is_cut_off_from_the_mdt_shows_nothing_old() {
     for seed in 0..6 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
             make(&writer).await;
@@ -290,11 +264,11 @@ fn a_reader_that_is_cut_off_from_the_mdt_shows_nothing_old() {
 /// The reader reads what the writer has written and not synced. The writer crashes and the OSTs lose power, so the
 /// bytes may be lost. The reader then shows the same bytes as a third client: it had cached nothing uncommitted.
 #[test]
-fn what_a_crash_takes_back_was_not_kept() {
+fn bytes_that_a_crash_undoes_are_not_cached() {
     let mut taken_back = 0;
     for seed in 0..10 {
         let commit_interval = Duration::from_secs(3);
-        let scene = Scene::with(seed, ClusterOptions { commit_interval, ..ClusterOptions::default() });
+        let scene = Scene::with(seed, ClusterOptions { commit_interval, ..ClusterOptions::default() }, CLIENTS);
         scene.sim.block_on(async {
             let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
             let fid = make(&writer).await;
@@ -350,7 +324,7 @@ fn what_a_crash_takes_back_was_not_kept() {
 #[test]
 fn a_restarted_mdt_knows_of_no_lease() {
     for seed in 0..6 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
             make(&writer).await;
@@ -368,8 +342,8 @@ fn a_restarted_mdt_knows_of_no_lease() {
 /// A client has a file in its cache, and truncates it with a create of the same name. It writes behind a hole: the hole
 /// reads as zeros.
 #[test]
-fn a_create_that_cuts_the_file_leaves_nothing_of_it() {
-    let scene = Scene::new(3);
+fn a_create_that_truncates_drops_the_read_cache_of_the_file() {
+    let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         make(&client).await;
@@ -386,7 +360,7 @@ fn a_create_that_cuts_the_file_leaves_nothing_of_it() {
 /// read waits for the OST that is down, not even for a prefetch.
 #[test]
 fn a_small_read_waits_for_its_own_ost_only() {
-    let scene = Scene::new(5);
+    let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
         make(&writer).await;
@@ -411,7 +385,7 @@ fn readers_that_fell_apart_come_together_again() {
     const RECORD: usize = 16 << 10;
     const KEPT: u64 = 8 << 20;
     const RECORDS: usize = 3000;
-    let scene = Scene::new(7);
+    let scene = Scene::new(7, CLIENTS);
     scene.sim.block_on(async {
         let options =
             MountOptions { read_cache_bytes: KEPT, ..scene.cluster.mount_options(scene.nodes[0], CommitLevel::Data) };
@@ -452,7 +426,7 @@ fn readers_that_fell_apart_come_together_again() {
 /// MDT's return few requests are queued.
 #[test]
 fn readers_do_not_pile_up_questions_while_the_mdt_is_away() {
-    let scene = Scene::new(6);
+    let scene = Scene::new(6, CLIENTS);
     scene.sim.block_on(async {
         let (reader, writer) = (scene.mount(0).await, scene.mount(1).await);
         make(&writer).await;

@@ -3,34 +3,15 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{Client, OpenFile, OpenMode};
 use forebay_proto::Fid;
-use forebay_sim::{Cluster, ClusterOptions};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+use crate::scene::{Scene, caller, striped};
 
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
+/// The clients' machines.
+const CLIENTS: &[&str] = &["reader", "writer"];
 
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = [sim.add_node("reader"), sim.add_node("writer")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     /// The file `f` with `bytes` bytes, open on the first client. Also returns the size that the client's kernel knows.
     async fn opened(&self, stripes: u32, bytes: usize) -> (Client, OpenFile, Rc<Cell<u64>>) {
         let (client, known) = (self.mount(0).await, Rc::new(Cell::new(bytes as u64)));
@@ -40,7 +21,7 @@ impl Scene {
             hears.set(now);
             Box::pin(async {})
         });
-        let layout = LayoutSpec { stripe_count: stripes, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+        let layout = striped(stripes);
         let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
         let file = made.expect("it is made").1;
         client.write(&file, 0, vec![1; bytes]).await.expect("written");
@@ -61,7 +42,7 @@ async fn open(client: &Client) -> OpenFile {
 #[test]
 fn a_write_that_makes_a_file_larger_returns_when_another_client_that_has_it_open_knows() {
     for stripes in [1, 3] {
-        let scene = Scene::new(u64::from(stripes));
+        let scene = Scene::new(u64::from(stripes), CLIENTS);
         scene.sim.block_on(async {
             let (_reader, _file, known) = scene.opened(stripes, 1000).await;
             let writer = scene.mount(1).await;
@@ -83,8 +64,8 @@ fn a_write_that_makes_a_file_larger_returns_when_another_client_that_has_it_open
 /// The reader has been idle for so long that it has returned its leases. It learns of the writer's new size all the
 /// same.
 #[test]
-fn an_idle_client_learns_of_a_larger_size_too() {
-    let scene = Scene::new(5);
+fn a_client_without_leases_is_notified_of_a_larger_size() {
+    let scene = Scene::new(5, CLIENTS);
     scene.sim.block_on(async {
         let (_reader, _file, known) = scene.opened(1, 1000).await;
         scene.sim.sleep(Duration::from_secs(100)).await;
@@ -99,8 +80,8 @@ fn an_idle_client_learns_of_a_larger_size_too() {
 /// the writer does not wait any more, and the reader learns of the size later. Once a program uses the size, every
 /// write waits again.
 #[test]
-fn a_size_that_nobody_makes_use_of_holds_writers_up_a_few_times_only() {
-    let scene = Scene::new(6);
+fn a_watched_size_that_is_not_used_delays_writers_a_few_times_only() {
+    let scene = Scene::new(6, CLIENTS);
     scene.sim.block_on(async {
         let (reader, used, known) = scene.opened(1, 1000).await;
         let writer = scene.mount(1).await;

@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenMode};
+use forebay_client::{Client, CommitLevel, LayoutSpec, OpenMode};
 use forebay_env::{
     Env,
     sim::{Fault, Sim},
 };
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::caller;
 
 const OSTS: u32 = 4;
 /// How long the programs are measured.
@@ -24,10 +26,6 @@ const FILES: usize = 200;
 const RECORD: usize = 20_000;
 /// The simulator's disks are fast; with this factor they take some milliseconds, like spinning ones.
 const USUAL: f64 = 20.0;
-
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
 
 /// A program that writes a record to a file on one OST and syncs, again and again. It records the time of each round.
 async fn program(
@@ -81,7 +79,7 @@ async fn on_the_first(client: &Client, prefix: &str) -> usize {
 /// of the programs on other OSTs at most doubles, new files avoid OST0000, and no client is evicted. When the disks are
 /// normal again, new files use it again.
 #[test]
-fn a_slow_or_stuck_disk_is_felt_by_its_own_files_only_and_new_ones_avoid_it() {
+fn a_slow_or_stuck_disk_delays_files_on_its_ost_only_and_new_files_avoid_that_ost() {
     for fault in [Fault::Slow(100.0 * USUAL), Fault::Stuck(2 * TERM)] {
         let sim = Sim::new(3);
         sim.block_on(async {

@@ -8,7 +8,10 @@ use forebay_env::sim::Sim;
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
-use crate::two_clients::{Scene, begin, caller};
+use crate::scene::{Scene, begin, caller, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["maker", "looker"];
 
 const GIVEN_NS: [i64; 3] = [77, 1_000_000_000_000_000_000, 4_000_000_000_000_000_000];
 
@@ -65,7 +68,7 @@ async fn change(sim: &Sim, client: &Client, file: &OpenFile) -> Result<(), Optio
 /// the MDT or an OST crashes now and then. Every change of data moves the modification time that any client sees, and
 /// the change time only grows. Crashes and closes move nothing.
 #[test]
-fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
+fn every_change_by_one_of_several_writers_moves_the_times_that_all_see() {
     for seed in 0..60 {
         let sim = Sim::new(seed);
         let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));
@@ -79,7 +82,7 @@ fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
                 clients.push(Client::mount(&sim.env(node), options).await.expect("it mounts"));
             }
             let stripe_count = 1 + (seed % 3) as u32;
-            let layout = LayoutSpec { stripe_count, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
+            let layout = striped(stripe_count);
             let made = clients[0].create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
             let mut files = vec![made.expect("it is made").1];
             let fid = files[0].fid();
@@ -147,7 +150,7 @@ fn what_each_of_several_writers_does_moves_the_times_that_all_see() {
 #[test]
 fn a_time_that_is_set_beside_a_writer_hides_no_later_write_whoever_dies() {
     for seed in 0..40 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (writer, setter) = scene.mounts().await;
             let file = begin(&writer, b"a").await;
@@ -181,7 +184,7 @@ fn a_time_that_is_set_beside_a_writer_hides_no_later_write_whoever_dies() {
 /// A client makes directories, symlinks and files and changes their attributes. All servers or the MDT crash. After the
 /// replay both clients see the same access, modification, change and birth times as before.
 #[test]
-fn what_is_replayed_has_the_times_that_were_shown() {
+fn replayed_changes_keep_the_times_shown_before_the_crash() {
     for seed in 0..40 {
         let sim = Sim::new(seed);
         let cluster = sim.block_on(Cluster::format(&sim, ClusterOptions::default()));

@@ -2,20 +2,16 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
+use forebay_client::{Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
 use forebay_proto::Fid;
 use forebay_sim::{Cluster, ClusterOptions};
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
+use crate::scene::{self, caller, on_ost};
 
 /// A file with one stripe on OST `ost`.
 async fn create(client: &Client, name: &[u8], ost: u32) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 1, stripe_index: ost, ..LayoutSpec::inherit() };
-    let made = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    made.expect("it is made").1
+    scene::create(client, name, on_ost(ost)).await
 }
 
 /// Makes each kind of change to names and attributes.
@@ -84,7 +80,7 @@ fn names_do_not_wait_for_an_ost_that_a_truncate_waits_for() {
 /// The reader creates a file and has it open for reading only. The other client changes its size by name. The reader
 /// reads zeros up to the new end.
 #[test]
-fn who_has_an_empty_file_open_for_reading_sees_that_another_made_it_longer() {
+fn a_reader_of_an_empty_file_sees_the_size_that_another_client_sets() {
     for seed in 0..8 {
         let sim = Sim::new(seed);
         sim.block_on(async {

@@ -2,37 +2,17 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use forebay_client::{Caller, Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::sim::{NodeId, Sim};
+use forebay_client::{Client, CommitLevel, OpenFile, OpenMode};
 use forebay_proto::{Errno, Fid};
-use forebay_sim::{Cluster, ClusterOptions};
+
+use crate::scene::{Scene, caller, create, striped};
+
+/// The clients' machines.
+const CLIENTS: &[&str] = &["writer", "reader"];
 
 const RECORD: usize = 3000;
 
-fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new() }
-}
-
-/// A cluster with three OSTs and two clients.
-struct Scene {
-    sim: Sim,
-    cluster: Rc<Cluster>,
-    nodes: [NodeId; 2],
-}
-
 impl Scene {
-    fn new(seed: u64) -> Self {
-        let sim = Sim::new(seed);
-        let cluster = Rc::new(sim.block_on(Cluster::format(&sim, ClusterOptions::default())));
-        cluster.boot_all();
-        let nodes = [sim.add_node("writer"), sim.add_node("reader")];
-        Self { sim, cluster, nodes }
-    }
-
-    async fn mount(&self, number: usize) -> Client {
-        self.cluster.mount(self.nodes[number], CommitLevel::Data).await.expect("it mounts")
-    }
-
     /// A writer with a buffered second record that it can send to no OST; a reader; the file.
     async fn writer_without_osts(&self) -> (Client, Client, OpenFile) {
         let (writer, reader) = (self.mount(0).await, self.mount(1).await);
@@ -52,9 +32,7 @@ impl Scene {
 }
 
 async fn open(client: &Client, name: &[u8]) -> OpenFile {
-    let layout = LayoutSpec { stripe_count: 3, stripe_bytes: 64 << 10, ..LayoutSpec::inherit() };
-    let opened = client.create(&caller(), Fid::ROOT, name, 0o644, OpenMode::READ_WRITE, layout).await;
-    opened.expect("the file opens").1
+    create(client, name, striped(3)).await
 }
 
 async fn write(client: &Client, file: &OpenFile, record: u64) {
@@ -69,7 +47,7 @@ fn records(count: u64) -> Vec<u8> {
 /// A client writes 100 records and syncs. They take fewer than 25 requests.
 #[test]
 fn many_small_writes_are_few_requests() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, CLIENTS);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         let file = open(&client, b"f").await;
@@ -89,9 +67,9 @@ fn many_small_writes_are_few_requests() {
 /// The writer has ten buffered records. The reader looks up the file, or opens it at once: it sees all of them. From
 /// then on the writer buffers nothing.
 #[test]
-fn another_client_sees_them_at_once() {
+fn another_client_sees_buffered_writes_at_once() {
     for seed in 0..20 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
             let file = open(&writer, b"f").await;
@@ -114,8 +92,8 @@ fn another_client_sees_them_at_once() {
 /// The reader's lookup takes the writer's lease. Some time later the writer has the lease again, and coalesces its
 /// writes.
 #[test]
-fn a_look_costs_the_lease_only_for_a_while() {
-    let scene = Scene::new(4);
+fn a_writer_has_its_lease_again_some_time_after_a_lookup_by_another_client() {
+    let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
         let file = open(&writer, b"f").await;
@@ -141,7 +119,7 @@ fn a_look_costs_the_lease_only_for_a_while() {
 #[test]
 fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {
             let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
             let file = open(&writer, b"f").await;
@@ -185,9 +163,9 @@ fn a_writer_that_is_cut_off_is_fenced_before_others_read() {
 /// The MDT restarts while the writer has a buffered record that it cannot send. The MDT must not show the file to the
 /// reader before the record has arrived.
 #[test]
-fn a_restart_of_the_mdt_does_not_forget_who_keeps_something_back() {
+fn data_write_leases_survive_a_restart_of_the_mdt() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
@@ -215,9 +193,9 @@ fn a_restart_of_the_mdt_does_not_forget_who_keeps_something_back() {
 /// The writer writes a record every 5 ms, then crashes. The reader sees at least every record that was older than 100
 /// ms, as buffered records are sent by then.
 #[test]
-fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_does() {
+fn writes_older_than_100_ms_and_synced_writes_survive_a_client_crash() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, node) = (&scene.sim, scene.nodes[0]);
         sim.block_on(async {
             let reader = scene.mount(1).await;
@@ -252,7 +230,7 @@ fn what_was_kept_back_for_long_survives_its_client_and_what_was_synced_always_do
 #[test]
 fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let (writer, reader, file) = scene.writer_without_osts().await;
@@ -276,7 +254,7 @@ fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
 #[test]
 fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
     for seed in 0..5 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let (writer, reader, file) = scene.writer_without_osts().await;
@@ -302,9 +280,9 @@ fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
 /// The writer closes the handle that it wrote with and keeps a read-only one. The MDT restarts and presumes no lease.
 /// The writer writes again while the reader has the file open: the reader reads both records.
 #[test]
-fn a_reader_that_is_left_holds_no_lease() {
+fn a_read_only_handle_left_after_a_restart_of_the_mdt_has_no_data_write_lease() {
     for seed in 0..10 {
-        let scene = Scene::new(seed);
+        let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
         sim.block_on(async {
             let (writer, reader) = (scene.mount(0).await, scene.mount(1).await);
@@ -331,7 +309,7 @@ fn a_reader_that_is_left_holds_no_lease() {
 /// The other client's sync flushes the writer's buffered record too: it is there after the writer and all servers died.
 #[test]
 fn sync_of_everything_has_everything_sent() {
-    let scene = Scene::new(3);
+    let scene = Scene::new(3, CLIENTS);
     let (sim, cluster) = (&scene.sim, &scene.cluster);
     sim.block_on(async {
         let (writer, other) = (scene.mount(0).await, scene.mount(1).await);

@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn two_that_agree_are_both_current_and_one_of_them_alone_is_refused() {
+    fn two_copies_that_agree_are_both_current_and_one_alone_is_refused() {
         let (a, b) = two();
         assert_eq!(of(&a, &b), Ok(Verdict::Both { epoch: 3 }));
         assert!(by_itself(&a).unwrap_err().contains("mirror alone"));
     }
 
     #[test]
-    fn one_that_was_left_behind_never_counts() {
+    fn a_copy_that_was_left_behind_is_never_current() {
         let (a, b) = two();
         let alone = Label { epoch: 4, mate_standing: Standing::Out, ..a };
         assert_eq!(of(&alone, &b), Ok(Verdict::Sync { from: 0, position: 0 }));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_went_on_alone_are_refused_whatever_their_epochs() {
+    fn two_copies_that_both_went_on_alone_are_refused_whatever_their_epochs() {
         let (a, b) = two();
         for epoch in [4, 5, 9] {
             let a = Label { epoch, mate_standing: Standing::Out, ..a.clone() };
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_filled_counts_as_soon_as_the_other_says_so() {
+    fn a_filled_copy_is_current_as_soon_as_the_label_of_its_mate_says_so() {
         let (a, b) = two();
         let from = Label { epoch: 6, ..a };
         let filled = Label { epoch: 5, standing: Standing::Syncing, ..b.clone() };

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slab_is_reused_only_after_the_commit_of_what_emptied_it() {
+    fn a_slab_is_reused_only_after_the_commit_of_the_change_that_emptied_it() {
         let mut allocator = Allocator::new(2);
         let (slab, epoch, _) = allocator.open(0, false).unwrap();
         allocator.add_data(place(slab, epoch), 100);

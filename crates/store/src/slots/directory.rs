@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_intact_one_counts_and_one_may_be_torn() {
+    fn the_newer_intact_slot_directory_counts_and_one_copy_may_be_torn() {
         let (odd, even) = (directory(), Directory { seq: 6, slots: Vec::new(), ..directory() });
         let blank = [0; 4096];
         assert_eq!(newest(&odd.encode(), &even.encode()).unwrap(), Some(even.clone()));

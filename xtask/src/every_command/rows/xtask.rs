@@ -12,6 +12,7 @@ pub const ROWS: &[Row] = &[
     xtask("seed 7 --of mirror --trace --print", "FOREBAY_MIRROR=1 FOREBAY_TRACE=1"),
     xtask("seed 7 --of histories --print", "one_history"),
     xtask("bless --print", "FOREBAY_BLESS=1"),
+    xtask("code --against HEAD", "longest functions of the client in HEAD"),
     xtask("histories --seconds 1 --mounts 2 --workers 1 --seed 2 --dir {d}/h --program {forebay}", "histories:"),
     xtask("histories --rounds 1 --dir {d}/h2 --program {forebay}", "histories: 1 rounds"),
     xtask("histories --minutes 0 --dir {d}/h3 --program {forebay}", "histories: 0 rounds"),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn watching_a_process_that_does_not_run_is_an_error_that_names_it() {
+    fn watching_a_missing_process_is_an_error_with_its_number() {
         let error = ServerCpu::begin(&[0]).err().expect("pid 0 is nobody");
         assert!(error.message.contains("--cpu-of 0"), "{error}");
     }

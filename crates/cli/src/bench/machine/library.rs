@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_beside_the_messages() {
+    fn cpu_time_beside_messages_is_the_total_less_their_cost() {
         let spent = Spent { cpu_us: 1000.0, requests: 10.0, bytes: 400_000.0, messages: 4.0 };
         assert_eq!(spent.beside(Line { us: 50.0, byte_ns: 1.0 }), 40.0);
     }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_run_kept_is_found_and_not_removed_by_a_failure() {
+    fn a_failed_run_does_not_remove_the_files_that_an_earlier_run_kept() {
         let scratch = Scratch::new("keep");
         assert!(Site::find(&scratch.dirs(), "x").is_err_and(|error| error.message.contains("with -C first")));
         Site::make(&scratch.dirs(), "x").expect("made").keep();

@@ -142,7 +142,7 @@ fn io_uring_and_plain_system_calls_do_the_same() {
 }
 
 #[test]
-fn a_closed_device_is_free_for_the_next_who_opens_it() {
+fn a_closed_device_can_be_opened_again() {
     real::run(|env| async move {
         let dir = scratch_dir(&env);
         let path = format!("{dir}/data");

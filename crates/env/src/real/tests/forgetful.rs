@@ -43,7 +43,7 @@ fn on_file(env: &Env, path: &str) -> Vec<u8> {
 
 /// write, flush, write |the process ends|
 #[test]
-fn what_was_flushed_is_there_and_what_was_not_is_gone_and_reads_see_both() {
+fn a_forgetful_disk_keeps_flushed_bytes_only_and_reads_return_all() {
     real::run(|env| async move {
         let dir = scratch_dir(&env);
         let path = format!("{dir}/data");

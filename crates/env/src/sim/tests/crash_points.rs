@@ -50,7 +50,7 @@ fn every_point_has_the_flushed_writes_and_the_chosen_part_of_the_rest() {
 }
 
 #[test]
-fn the_last_write_is_told_while_a_power_cut_may_lose_it() {
+fn the_last_write_is_reported_while_a_power_cut_may_lose_its_bytes() {
     let mut recorder = history();
     let mut last = |point| recorder.last_write(point).map(|last| (last.offset, last.sectors, last.head[0]));
     assert_eq!([0, 2, 5, 7].map(&mut last), [None; 4], "nothing is pending");

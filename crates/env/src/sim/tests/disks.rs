@@ -59,7 +59,7 @@ fn a_write_is_submitted_before_its_future_is_polled() {
 }
 
 #[test]
-fn a_flush_covers_only_writes_that_completed_before_it() {
+fn a_flush_covers_only_writes_that_completed_before_its_start() {
     for seed in 0..30 {
         let (sim, node) = world(seed);
         let env = sim.env(node);

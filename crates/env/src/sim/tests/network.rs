@@ -83,7 +83,7 @@ fn a_writer_waits_for_a_reader_that_is_slow() {
 }
 
 #[test]
-fn nobody_there_is_disconnected_after_the_links_time() {
+fn connecting_to_an_address_without_listener_fails_after_the_latency_of_the_link() {
     let sim = Sim::new(1);
     let env = sim.env(sim.add_node("client"));
     assert!(is_disconnected(sim.block_on(env.connect(&address()))));
@@ -106,7 +106,7 @@ fn an_address_has_one_listener_and_is_free_again_afterwards() {
 }
 
 #[test]
-fn what_was_written_before_a_close_can_be_read_after_it() {
+fn bytes_written_before_a_close_can_be_read_after_the_close() {
     let sim = Sim::new(1);
     let (_, _, client, server) = pair(&sim);
     sim.block_on(async {

@@ -216,7 +216,7 @@ fn busy_world(seed: u64) -> u64 {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_trace_and_another_seed_another() {
+fn one_seed_gives_one_trace_and_another_seed_a_different_trace() {
     for seed in 0..20 {
         assert_eq!(busy_world(seed), busy_world(seed), "seed {seed}");
         assert_ne!(busy_world(seed), busy_world(seed + 1), "seed {seed}");

@@ -163,7 +163,7 @@ fn a_cache_completes_writes_before_the_heads_do_until_it_is_full() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_times() {
+fn two_runs_of_a_seed_give_the_same_device_times() {
     let run = |seed| {
         let sim = Sim::new(seed);
         let (node, tier) = (sim.add_node("a"), Tier::new(&sim, heads(), 0));

@@ -91,7 +91,7 @@ fn real_and_simulated_disks_give_back_what_was_committed() {
 }
 
 #[test]
-fn what_was_committed_is_redone_after_a_power_cut() {
+fn committed_transactions_are_redone_after_a_power_cut() {
     on_a_node(|sim, node, env| async move {
         let (_, journal) = fresh(&env, 64).await;
         let mut committed = Vec::new();
@@ -123,7 +123,7 @@ fn an_incarnation_once_opened_is_never_opened_again() {
 
 /// commit |X| SIGKILL with the write in the drive's cache, restart |X| power cut
 #[test]
-fn what_a_restart_accepted_is_durable_though_the_writer_died_before_the_flush() {
+fn records_accepted_by_a_restart_survive_a_power_cut_though_they_were_not_flushed() {
     on_a_node(|sim, node, env| async move {
         let (_, journal) = fresh(&env, 16).await;
         let before = sim.disk_image(node, PATH);
@@ -317,7 +317,7 @@ fn a_failed_flush_stops_the_journal_for_good() {
 /// commit, flush fails, SIGKILL; start: the record can be read, and later flushes succeed |X| power cut: what was
 /// accepted is there
 #[test]
-fn what_a_failed_flush_left_in_doubt_is_written_again_before_it_counts() {
+fn records_in_doubt_after_a_failed_flush_are_rewritten_before_they_count() {
     for seed in 0..40 {
         on_a_node_of(seed, |sim, node, env| async move {
             let (_, journal) = fresh(&env, 64).await;

@@ -77,7 +77,7 @@ fn every_tear_of_the_last_write_leaves_the_transactions_before_it() {
 
 /// two commits in flight |X| the later one reaches the medium first
 #[test]
-fn a_commit_that_overtook_a_torn_one_is_dropped_with_it() {
+fn a_commit_behind_a_torn_commit_is_dropped() {
     let (mut paper, mut ring) = worn(7);
     let acknowledged = [paper.commit(&mut ring, b"acknowledged")];
     ring.append(&[1; 9000]).unwrap();

@@ -12,7 +12,7 @@ fn filled(rows: u32) -> Table {
 }
 
 #[test]
-fn only_what_changed_is_written_again() {
+fn a_checkpoint_writes_only_the_pages_that_changed() {
     let (mut device, mut table) = (Device::default(), filled(50_000));
     device.checkpoint(&mut table);
     table.put(&7u32.to_be_bytes(), b"new").unwrap();
