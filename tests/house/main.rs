@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("oss", &["proto", "env", "rpc", "store", "target"]),
     ("client", &["proto", "env", "rpc"]),
     ("fuse", &["proto", "env", "client"]),
+    ("lab", &["proto", "env", "rpc", "store", "target", "mds", "oss", "client"]),
     ("fsck", &["proto", "env"]),
     ("history", &[]),
 ];

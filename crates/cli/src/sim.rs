@@ -2,7 +2,6 @@
 //!
 //! Invariant: the same name, seed and options give the same bytes on stdout.
 
-mod picture;
 mod spider;
 mod wall;
 
@@ -10,7 +9,7 @@ use std::path::Path;
 
 use clap::Args;
 use forebay_env::{real, sim::CpuCosts};
-use forebay_sim::lab::{self, JournalPlace, Machine, MeasuredCosts, Mode, Outcome, Window};
+use forebay_lab::{self as lab, JournalPlace, Machine, MeasuredCosts, Mode, Outcome, Window};
 use serde_json::{Value, json};
 
 use crate::{

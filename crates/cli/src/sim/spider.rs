@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use forebay_env::real;
-use forebay_sim::lab::{self, Curve, Gtc, GtcRun, Machine, Outcome, Row, Spider, SpiderOptions, plot};
+use forebay_lab::{self as lab, Curve, Gtc, GtcRun, Machine, Outcome, Plot, Row, Spider, SpiderOptions, plot};
 use serde_json::{Value, json};
 
-use super::{SimArgs, changed, load, picture::Plot, round, window};
+use super::{SimArgs, changed, load, round, window};
 use crate::{
     bench::align,
     error::{CliError, CliResult},

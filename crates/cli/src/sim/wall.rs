@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use forebay_env::real;
-use forebay_sim::lab::{
-    self, Machine, WALL_COMPARED_AT, WALL_DEVICES, WALL_OPERATIONS, Wall, WallOptions, WallRun, plot,
+use forebay_lab::{
+    self as lab, Machine, Plot, WALL_COMPARED_AT, WALL_DEVICES, WALL_OPERATIONS, Wall, WallOptions, WallRun, plot,
 };
 use serde_json::{Value, json};
 
-use super::{SimArgs, changed, load, picture::Plot, round};
+use super::{SimArgs, changed, load, round};
 use crate::{
     bench::align,
     error::{CliError, CliResult},

@@ -116,7 +116,7 @@ impl MeasuredCosts {
 mod tests {
     use super::*;
 
-    const COSTS: &str = include_str!("../../../../machines/cpu-costs.toml");
+    const COSTS: &str = include_str!("../../../machines/cpu-costs.toml");
 
     #[test]
     fn the_committed_costs_are_whole() {

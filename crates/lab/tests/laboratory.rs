@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use forebay_sim::lab::{self, CPU_COSTS, Machine, MeasuredCosts, SPIDER, SpiderOptions, Window};
+use forebay_lab::{self as lab, CPU_COSTS, Machine, MeasuredCosts, SPIDER, SpiderOptions, Window};
+
+/// The allocator of the real program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The paper's tiers, behind one server with two of them.
 fn small() -> Machine {
@@ -59,10 +63,10 @@ fn the_same_seed_gives_the_same_table() {
 fn described_machines_write_and_read() {
     let costs = MeasuredCosts::parse(CPU_COSTS).expect("costs").table(1.0);
     for text in [
-        include_str!("../../../../machines/hdd.toml"),
-        include_str!("../../../../machines/laptop.toml"),
-        include_str!("../../../../machines/nvme.toml"),
-        include_str!("../../../../machines/raid6-cache.toml"),
+        include_str!("../../../machines/hdd.toml"),
+        include_str!("../../../machines/laptop.toml"),
+        include_str!("../../../machines/nvme.toml"),
+        include_str!("../../../machines/raid6-cache.toml"),
     ] {
         let mut machine = Machine::parse(text).expect("a machine");
         machine.servers.nodes.value = 1.0;
@@ -79,7 +83,7 @@ fn described_machines_write_and_read() {
 fn programs_on_one_machine_share_its_cores_and_wait_for_their_files_to_grow() {
     let costs = MeasuredCosts::parse(CPU_COSTS).expect("costs").table(1.0);
     let machine = |cores: u32, wake_us: u32| {
-        let text = include_str!("../../../../machines/laptop.toml")
+        let text = include_str!("../../../machines/laptop.toml")
             .replacen("nodes = { value = 4,", "nodes = { value = 1,", 1)
             .replacen("cores = { value = 8,", &format!("cores = {{ value = {cores},"), 1);
         let costs = ["program_write", "program_read", "write", "gather", "read", "kept"].map(|name| {

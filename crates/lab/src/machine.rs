@@ -246,7 +246,7 @@ impl Machine {
 mod tests {
     use super::*;
 
-    const SPIDER: &str = include_str!("../../../../machines/spider.toml");
+    const SPIDER: &str = include_str!("../../../machines/spider.toml");
 
     fn refused(from: &str, to: &str) -> String {
         assert!(SPIDER.contains(from), "{from}");

@@ -15,6 +15,7 @@ mod machine;
 mod mode;
 mod mounted;
 mod payload;
+mod picture;
 mod plot;
 mod room;
 mod rwsem;
@@ -31,6 +32,7 @@ pub use ior::{Ior, ior};
 pub use machine::Machine;
 pub use mode::{JournalPlace, MODES, Mode, mode};
 pub use mounted::{PATTERNS, Pattern, Predicted, mounted};
+pub use picture::Plot;
 pub use plot::plot;
 pub use sections::Param;
 pub use site::{Outcome, Window};
@@ -43,8 +45,8 @@ pub use wall::{
 pub use xdd::{Baseline, xdd};
 
 /// The machine of [Spider].
-pub const SPIDER: &str = include_str!("../../../../machines/spider.toml");
+pub const SPIDER: &str = include_str!("../../../machines/spider.toml");
 /// The testbed of [Wall].
-pub const WALL: &str = include_str!("../../../../machines/wall.toml");
+pub const WALL: &str = include_str!("../../../machines/wall.toml");
 /// CPU costs as they were measured.
-pub const CPU_COSTS: &str = include_str!("../../../../machines/cpu-costs.toml");
+pub const CPU_COSTS: &str = include_str!("../../../machines/cpu-costs.toml");
