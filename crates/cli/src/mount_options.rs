@@ -1,5 +1,6 @@
 //! The mount options after `-o`.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use forebay_client::{AccessTimes, CommitLevel, MountOptions};
 use forebay_env::Address;
 use forebay_fuse::FuseTransport;
@@ -132,6 +133,12 @@ impl Options {
         options.description = description;
         options
     }
+}
+
+/// The names of commit levels as the possible values of an argument.
+pub fn level_values() -> impl TypedValueParser<Value = CommitLevel> {
+    let names = PossibleValuesParser::new(CommitLevel::ALL.map(CommitLevel::name));
+    names.map(|name| CommitLevel::named(&name).expect("one of the names"))
 }
 
 /// A commit level by its name.

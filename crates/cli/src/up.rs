@@ -11,7 +11,8 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use forebay_client::CommitLevel;
 use forebay_env::{Address, Env, real};
 use forebay_proto::{TargetId, TargetKind, Uuid};
 use forebay_store::{FormatOptions, Store};
@@ -24,7 +25,9 @@ use crate::{
     format::{self, format_target},
     hides,
     lost::{self, Lost},
-    metrics, mount, mounts, open_files, posix,
+    metrics, mount,
+    mount_options::level_values,
+    mounts, open_files, posix,
     processes::{self, Background, PidFile, Starting},
     progress::{self, Counts},
     recovery_window,
@@ -48,23 +51,6 @@ const DYING: Duration = Duration::from_secs(5);
 const UNFINISHED: &str = "cluster.toml.unfinished";
 /// Entries that the directory of a new cluster may contain: those of a new file system, and of an earlier attempt.
 const HARMLESS: [&str; 5] = ["lost+found", "run", "log", "mnt", UNFINISHED];
-
-/// When replies may leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Level {
-    /// The server holds it.
-    Memory,
-    /// It is written to the device.
-    Data,
-    /// It is durable.
-    Commit,
-}
-
-impl Level {
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
 
 /// What to bring up.
 #[derive(Debug, Args)]
@@ -93,8 +79,8 @@ pub struct UpArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<Address>,
     /// When replies of the mount may leave: memory, data, commit [default: as last time, else data]
-    #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
-    pub commit: Option<Level>,
+    #[arg(long, value_parser = level_values(), value_name = "LEVEL", hide_possible_values = true)]
+    pub commit: Option<CommitLevel>,
     /// A process per target (first use only)
     #[arg(long)]
     pub separate: bool,
@@ -268,7 +254,7 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
         cluster: uuid.to_string(),
         separate: args.separate,
         mount: None,
-        commit: args.commit.map(Level::name),
+        commit: args.commit.map(level_name),
         metrics: None,
         metrics_public: false,
         recovery_window: None,
@@ -593,8 +579,8 @@ fn called(name: &str, targets: &[cluster::Target]) -> String {
 
 /// Refuses to change the commit level of a running mount.
 fn refuse_other_level(args: &UpArgs, cluster: &Cluster) -> CliResult {
-    let Some(asked) = args.commit.map(Level::name) else { return Ok(()) };
-    let was = cluster.description.commit.clone().unwrap_or_else(|| Level::Data.name());
+    let Some(asked) = args.commit.map(level_name) else { return Ok(()) };
+    let was = cluster.description.commit.clone().unwrap_or_else(|| level_name(CommitLevel::Data));
     let running = |mnt: &PathBuf| mounts::pid_file(mnt).running().is_some() && mounts::shows_cluster(&cluster.dir, mnt);
     match cluster.description.mount.as_ref().filter(|mnt| asked != was && running(mnt)) {
         None => Ok(()),
@@ -607,6 +593,11 @@ fn refuse_other_level(args: &UpArgs, cluster: &Cluster) -> CliResult {
     }
 }
 
+/// As the cluster's description has it.
+fn level_name(level: CommitLevel) -> String {
+    level.name().to_owned()
+}
+
 /// The mount point, remembered for the next `up`.
 fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
     let given = args.mount.clone().or_else(|| cluster.description.mount.clone());
@@ -615,7 +606,7 @@ fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
     let mnt = mount::make_point(&mnt)?;
     let wanted = Description {
         mount: Some(mnt.clone()),
-        commit: args.commit.map(Level::name).or_else(|| cluster.description.commit.clone()),
+        commit: args.commit.map(level_name).or_else(|| cluster.description.commit.clone()),
         ..cluster.description.clone()
     };
     if wanted != cluster.description {
