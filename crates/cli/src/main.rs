@@ -6,14 +6,12 @@
 
 mod ask;
 mod bench;
-mod cluster;
+mod cluster_arg;
 mod command_tree;
 mod demo;
 mod df;
 mod down;
-mod error;
 mod format;
-mod fresh;
 mod fsck;
 mod fuse_mount;
 mod hides;
@@ -29,9 +27,6 @@ mod mount_options;
 mod mounts;
 mod open_files;
 mod pool;
-mod posix;
-mod processes;
-mod progress;
 mod recovery_window;
 mod refused;
 mod remount;
@@ -41,17 +36,17 @@ mod setattr;
 mod sim;
 mod status;
 mod stop;
-mod summary;
 mod sync;
 mod umount;
-mod units;
 mod up;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
-
-use crate::error::{CliResult, complain};
+use forebay_command::{
+    error::{CliResult, complain},
+    posix,
+};
 
 /// Requests make many small allocations in one thread: with glibc's allocator they take an eighth of a mount's time.
 #[global_allocator]

@@ -2,14 +2,13 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use forebay_client::{AccessTimes, CommitLevel, MountOptions};
-use forebay_env::Address;
-use forebay_fuse::FuseTransport;
-use forebay_proto::limits::INLINE_BYTES;
-
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult},
     units::parse_size,
 };
+use forebay_env::Address;
+use forebay_fuse::FuseTransport;
+use forebay_proto::limits::INLINE_BYTES;
 
 /// Options of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

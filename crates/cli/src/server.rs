@@ -6,6 +6,12 @@
 
 use std::{path::PathBuf, rc::Rc, time::Duration};
 
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    paths::utf8,
+    posix,
+    units::show_seconds,
+};
 use forebay_env::{
     Address, Env,
     sync::{mpsc, watch},
@@ -16,13 +22,7 @@ use forebay_proto::{TargetId, TargetKind, message::ClusterMap};
 use forebay_store::{OpenOptions, Store};
 use forebay_target::{Target, TargetOptions};
 
-use crate::{
-    error::{CliError, CliResult, Doing},
-    format::utf8,
-    metrics::{self, Answerer},
-    posix,
-    units::show_seconds,
-};
+use crate::metrics::{self, Answerer};
 
 /// How often a target checks that its files still exist.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

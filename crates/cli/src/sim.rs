@@ -8,17 +8,16 @@ mod wall;
 use std::path::Path;
 
 use clap::Args;
+use forebay_command::{
+    error::{CliError, CliResult},
+    paths::utf8,
+    progress,
+    table::align,
+    units::parse_duration,
+};
 use forebay_env::{real, sim::CpuCosts};
 use forebay_lab::{self as lab, JournalPlace, Machine, MeasuredCosts, Mode, Outcome, Window};
 use serde_json::{Value, json};
-
-use crate::{
-    bench::align,
-    error::{CliError, CliResult},
-    format::utf8,
-    progress,
-    units::parse_duration,
-};
 
 /// What to run.
 #[derive(Debug, Args)]

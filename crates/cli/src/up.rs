@@ -13,26 +13,27 @@ use std::{
 
 use clap::Args;
 use forebay_client::CommitLevel;
+use forebay_command::{
+    cluster::{self, Cluster, Description, TargetEntry, parse_recovery_window},
+    error::{CliError, CliResult, Doing},
+    paths::utf8,
+    posix,
+    processes::{self, Background, PidFile, Starting},
+    progress::{self, Counts},
+    targets::{format_target, new_uuid},
+    units::{parse_positive_size, show_bytes, write_duration},
+};
 use forebay_env::{Address, Env, real};
 use forebay_proto::{TargetId, TargetKind, Uuid};
 use forebay_store::{FormatOptions, Store};
 
 use crate::{
-    ask,
-    cluster::{self, Cluster, Description, TargetEntry},
-    down,
-    error::{CliError, CliResult, Doing},
-    format::{self, format_target},
-    hides,
+    ask, down, format, hides,
     lost::{self, Lost},
     metrics, mount,
     mount_options::level_values,
-    mounts, open_files, posix,
-    processes::{self, Background, PidFile, Starting},
-    progress::{self, Counts},
-    recovery_window,
+    mounts, open_files, recovery_window,
     serve::{self, DisksArgs},
-    units::{parse_positive_size, show_bytes, write_duration},
 };
 
 /// Default number of OSTs of a cluster.
@@ -93,7 +94,7 @@ pub struct UpArgs {
     pub metrics_public: bool,
     /// After a crash, how long its servers wait for the clients of before, 1s to 1h (the MDT 2s at least) [default: as last
     /// time, else 2s]
-    #[arg(long, value_parser = recovery_window::parse, value_name = "TIME")]
+    #[arg(long, value_parser = parse_recovery_window, value_name = "TIME")]
     pub recovery_window: Option<Duration>,
     /// The caller reports itself how much space the cluster takes.
     #[arg(skip)]
@@ -197,7 +198,7 @@ fn refuse_other_shape(args: &UpArgs, cluster: &Cluster) -> CliResult {
             TargetKind::Ost => ("--ost-size", args.ost_size),
         };
         let Some(asked) = asked else { continue };
-        let dir = format::utf8(&target.dir)?;
+        let dir = utf8(&target.dir)?;
         // A target that cannot be read reports that when it is served.
         let has = real::run(async |env| Store::peek_identity(&env, &dir)).map_or(asked, |identity| identity.data_bytes);
         if has != asked {
@@ -228,10 +229,10 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
              that cluster)"
         )));
     }
-    format::utf8(&args.dir)?;
+    utf8(&args.dir)?;
     let mut attempt = Attempt::begin(&args.dir)?;
     let dir = attempt.dir.clone();
-    format::utf8(&dir)?;
+    utf8(&dir)?;
     clear_unfinished(&dir)?;
     refuse_foreign_content(&dir)?;
     ["run", "log"].iter().try_for_each(|name| attempt.make(&dir.join(name)))?;
@@ -425,7 +426,7 @@ fn journal_bytes(data_bytes: u64) -> u64 {
 }
 
 async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> CliResult<Uuid> {
-    let cluster = format::new_uuid(env);
+    let cluster = new_uuid(env);
     let bar = progress::bar("formatting", ids.len() as u64, Counts::Things);
     for &id in ids {
         let bytes = if id == TargetId::mdt(0) { sizes.mdt } else { sizes.ost };
@@ -550,9 +551,9 @@ pub fn start_server(
     disks: DisksArgs,
 ) -> CliResult<Starting> {
     let map = cluster.dir.join(cluster::FILE);
-    let mut args = vec!["serve".to_owned(), "--map".to_owned(), format::utf8(&map)?];
+    let mut args = vec!["serve".to_owned(), "--map".to_owned(), utf8(&map)?];
     args.extend(disks.forgetful_disks.then(|| "--forgetful-disks".to_owned()));
-    if let Some(window) = recovery_window::of(cluster) {
+    if let Some(window) = cluster.recovery_window() {
         args.extend(["--recovery-window".to_owned(), write_duration(window)]);
     }
     if let Some(address) = metrics::of_cluster::address(cluster, name)? {
@@ -560,7 +561,7 @@ pub fn start_server(
         args.extend(cluster.description.metrics_public.then(|| "--metrics-public".to_owned()));
     }
     for target in targets {
-        args.push(format::utf8(&target.dir)?);
+        args.push(utf8(&target.dir)?);
     }
     Background {
         name,

@@ -11,12 +11,11 @@ use std::{
     thread,
 };
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     posix, processes,
 };
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Least time between two reports of progress.
 const PROGRESS_NS: u64 = 100_000_000;

@@ -12,16 +12,16 @@ use std::{
 };
 
 use clap::Args;
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    paths::utf8,
+    posix,
+};
 use forebay_env::{real, sync::oneshot};
 use forebay_fuse::{FuseOptions, FuseTransport};
 use serde_json::json;
 
 use super::report::{Report, Row, Sample};
-use crate::{
-    error::{CliError, CliResult, Doing},
-    format::utf8,
-    posix,
-};
 
 /// The phases of each task, in this order.
 const PHASES: [&str; 3] = ["create", "stat", "remove"];
@@ -56,7 +56,7 @@ pub fn run(args: &FuseFloorArgs) -> CliResult {
     if args.tasks == 0 || args.files == 0 || args.repetitions == 0 {
         return Err(CliError::usage("-N, --files and -i must be at least 1"));
     }
-    posix::check_fuse_device().map_err(CliError::failed)?;
+    forebay_fuse::check_device().map_err(CliError::failed)?;
     if !posix::may_mount() {
         return Err(CliError::failed("only root may mount here (in a container, one with CAP_SYS_ADMIN)"));
     }

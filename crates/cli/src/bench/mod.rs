@@ -22,11 +22,9 @@ mod store;
 mod xdd;
 
 pub use crew::{Crew, serve};
-pub use report::align;
 
 use clap::Subcommand;
-
-use crate::error::CliResult;
+use forebay_command::error::CliResult;
 
 /// The benchmarks.
 #[derive(Debug, Subcommand)]

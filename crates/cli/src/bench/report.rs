@@ -2,9 +2,8 @@
 //!
 //! Invariant: every row carries n, minimum, quartiles, maximum and mean of its repetitions.
 
+use forebay_command::{summary::Summary, table::align};
 use serde_json::{Map, Value, json};
-
-use crate::summary::Summary;
 
 /// One measured repetition of a row.
 #[derive(Clone, Debug)]
@@ -147,20 +146,6 @@ fn show(value: f64) -> String {
     } else {
         format!("{value:.3}")
     }
-}
-
-/// Columns of a table; the first is words, the others are numbers.
-pub fn align(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

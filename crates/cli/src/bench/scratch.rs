@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::error::{CliError, CliResult};
+use forebay_command::error::{CliError, CliResult};
 
 /// Makes `dir`/`name`. It fails if another run uses that.
 pub fn make(dir: &Path, name: &str) -> CliResult<PathBuf> {

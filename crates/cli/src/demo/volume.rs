@@ -7,16 +7,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use forebay_command::{
+    error::{CliResult, Doing},
+    posix,
+};
+
 use super::{
     checkpoint::{self, Checkpoint, Pace},
     compare, copier,
     tree::{Pulse, Tree},
 };
-use crate::{
-    bench::ior::drop_caches,
-    error::{CliResult, Doing},
-    layout, posix,
-};
+use crate::{bench::ior::drop_caches, layout};
 
 /// The operations of the demo's programs.
 pub trait Volume: Sync {

@@ -3,6 +3,12 @@
 
 use std::path::Path;
 
+use forebay_command::{
+    error::{CliError, CliResult},
+    paths::utf8,
+    progress,
+    table::align,
+};
 use forebay_env::real;
 use forebay_lab::{
     self as lab, Machine, Plot, WALL_COMPARED_AT, WALL_DEVICES, WALL_OPERATIONS, Wall, WallOptions, WallRun, plot,
@@ -10,12 +16,6 @@ use forebay_lab::{
 use serde_json::{Value, json};
 
 use super::{SimArgs, changed, load, round};
-use crate::{
-    bench::align,
-    error::{CliError, CliResult},
-    format::utf8,
-    progress,
-};
 
 /// Lines of a plot.
 const PLOT_LINES: usize = 20;

@@ -6,8 +6,10 @@
 
 use std::fmt::Write as _;
 
+use forebay_command::{posix, summary::median};
+
 use super::{load::Measured, primitives::Primitives};
-use crate::{bench::line::Line, posix, summary::median};
+use crate::bench::line::Line;
 
 /// Fixed microseconds per message, and nanoseconds per byte.
 struct Cost {

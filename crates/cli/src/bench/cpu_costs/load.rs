@@ -4,6 +4,7 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
 use bytes::Bytes;
 use forebay_client::{Client, ClientError, ClientResult, MountOptions, OpenFile, OpenMode};
+use forebay_command::posix;
 use forebay_env::{Address, AlignedBuf, Env, Time};
 use forebay_proto::{
     Fid,
@@ -11,7 +12,7 @@ use forebay_proto::{
 };
 
 use super::{Amount, servers::Servers};
-use crate::{bench::report::Sample, posix};
+use crate::bench::report::Sample;
 
 /// Bytes of the data requests that are measured.
 pub const REQUEST_BYTES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];

@@ -16,6 +16,11 @@ mod servers;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    progress,
+    units::parse_positive_size,
+};
 use forebay_env::real;
 use serde_json::json;
 
@@ -25,11 +30,6 @@ pub(super) use self::{
     servers::Servers,
 };
 use super::report::{Report, Row, Sample};
-use crate::{
-    error::{CliError, CliResult, Doing},
-    progress,
-    units::parse_positive_size,
-};
 
 /// How to measure.
 #[derive(Debug, Args)]

@@ -2,9 +2,8 @@
 
 use std::hint::black_box;
 
+use forebay_command::posix;
 use forebay_proto::crc::crc64;
-
-use crate::posix;
 
 /// Larger than a core's caches, so that the bytes come from memory, as payload does.
 const BUFFER_BYTES: usize = 256 << 20;

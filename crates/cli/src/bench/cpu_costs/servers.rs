@@ -7,15 +7,14 @@ use std::{
     process::Stdio,
 };
 
-use forebay_env::Address;
-use forebay_proto::{TargetId, TargetKind};
-
-use crate::{
+use forebay_command::{
     cluster::Cluster,
     error::{CliError, CliResult, Doing},
     posix,
     processes::{PidFile, this_program},
 };
+use forebay_env::Address;
+use forebay_proto::{TargetId, TargetKind};
 
 /// See the module.
 pub struct Servers {

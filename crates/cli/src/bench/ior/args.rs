@@ -3,14 +3,14 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use serde_json::{Value, json};
-
-use super::{plan::Shape, task::TaskConfig};
-use crate::{
-    bench::aligned::ALIGNMENT,
+use forebay_command::{
     error::{CliError, CliResult},
     units::{parse_duration, parse_positive_size, show_bytes},
 };
+use serde_json::{Value, json};
+
+use super::{plan::Shape, task::TaskConfig};
+use crate::bench::aligned::ALIGNMENT;
 
 /// Most processes of a run.
 const TASKS: u32 = 4096;

@@ -16,15 +16,13 @@ pub use task::{Action, Order, Task, TaskConfig, TaskResult};
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    bench::{
-        crew::Crew,
-        report::{Report, Row, Sample},
-    },
+use forebay_command::{
     error::{CliResult, Doing},
     progress::{self, Counts},
     units::{show_bytes, show_count},
 };
+
+use crate::bench::{crew::Crew, report::Report, report::Row, report::Sample};
 
 /// Name of the hidden command that is one process of a run.
 pub const TASK_COMMAND: &str = "bench-ior-task";

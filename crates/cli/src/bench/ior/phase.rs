@@ -2,13 +2,14 @@
 
 use std::{fs::File, path::PathBuf};
 
-use super::task::{Action, TaskResult};
-use crate::{
-    bench::report::Sample,
+use forebay_command::{
     error::{CliError, CliResult},
     posix,
     units::{GIB, MIB},
 };
+
+use super::task::{Action, TaskResult};
+use crate::bench::report::Sample;
 
 impl Action {
     /// The name in reports.

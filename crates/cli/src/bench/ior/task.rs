@@ -5,17 +5,14 @@ use std::{
     os::unix::fs::{FileExt, OpenOptionsExt},
 };
 
-use serde::{Deserialize, Serialize};
-
-use super::plan::Shape;
-use crate::{
-    bench::{
-        aligned::AlignedBuffer,
-        crew::{Progress, Work},
-    },
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     posix,
 };
+use serde::{Deserialize, Serialize};
+
+use super::plan::Shape;
+use crate::bench::{aligned::AlignedBuffer, crew::Progress, crew::Work};
 
 /// The configuration of a process for the whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

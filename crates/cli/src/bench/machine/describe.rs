@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
+use forebay_command::posix;
+
 use super::{device::Device, fuse::Fuse, library::Library};
-use crate::{
-    bench::{cpu_costs::costs::Costs, line::Line},
-    posix,
-};
+use crate::bench::{cpu_costs::costs::Costs, line::Line};
 
 /// All results of the measurement.
 pub struct Description {

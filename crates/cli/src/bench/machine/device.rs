@@ -6,15 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    bench::{
-        aligned::AlignedBuffer,
-        xdd::{self, Access, Operation, XddArgs},
-    },
+use forebay_command::{
     error::{CliResult, Doing},
     posix,
     summary::median,
 };
+
+use crate::bench::{aligned::AlignedBuffer, xdd, xdd::Access, xdd::Operation, xdd::XddArgs};
 
 /// Bytes of the requests for the throughput measurement.
 const REQUEST_BYTES: u64 = 1 << 20;

@@ -10,16 +10,16 @@ use std::{
     thread,
 };
 
-use forebay_env::{real, sync::oneshot};
-use forebay_fuse::FuseOptions;
-
-use crate::{
-    bench::{aligned::AlignedBuffer, line::Line},
+use forebay_command::{
     error::{CliError, CliResult, Doing},
-    format::utf8,
+    paths::utf8,
     posix,
     summary::median,
 };
+use forebay_env::{real, sync::oneshot};
+use forebay_fuse::FuseOptions;
+
+use crate::bench::{aligned::AlignedBuffer, line::Line};
 
 /// Two sizes separate the cost of a request from that of its bytes. This one is large enough that the mount does not
 /// busy-poll for the next request before it sleeps. That would be CPU time but no work.

@@ -7,17 +7,16 @@
 use std::path::Path;
 
 use forebay_client::{Client, ClientError, ClientResult, MountOptions, OpenFile, OpenMode};
-use forebay_env::{Address, Env, real};
-use forebay_proto::{Fid, message::LayoutSpec};
-
-use crate::{
-    bench::{
-        cpu_costs::{Amount, Servers, caller, costs::Costs, payload},
-        line::Line,
-    },
+use forebay_command::{
     error::{CliResult, Doing},
     posix, progress,
     summary::median,
+};
+use forebay_env::{Address, Env, real};
+use forebay_proto::{Fid, message::LayoutSpec};
+
+use crate::bench::{
+    cpu_costs::Amount, cpu_costs::Servers, cpu_costs::caller, cpu_costs::costs::Costs, cpu_costs::payload, line::Line,
 };
 
 /// Two lengths separate the cost of a request from that of its bytes. Neither consists of whole sectors. For both the

@@ -13,14 +13,14 @@ mod library;
 use std::path::PathBuf;
 
 use clap::Args;
-
-use self::describe::Description;
-use super::cpu_costs::{self, Amount};
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     posix, progress,
     units::parse_positive_size,
 };
+
+use self::describe::Description;
+use super::cpu_costs::{self, Amount};
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub fn run(args: &MachineArgs) -> CliResult {
             args.toml.display()
         )));
     }
-    posix::check_fuse_device().map_err(CliError::failed)?;
+    forebay_fuse::check_device().map_err(CliError::failed)?;
     if !posix::may_mount() {
         return Err(CliError::failed("only root may mount here (in a container, one with CAP_SYS_ADMIN)"));
     }

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::{Value, json};
-
-use crate::{
-    bench::names::{DIRECTORIES, Layout, Op, Plan, TASKS, TaskConfig, Tree},
+use forebay_command::{
     error::{CliError, CliResult},
     units::{parse_count, parse_size, show_count},
+};
+use serde_json::{Value, json};
+
+use crate::bench::{
+    names::DIRECTORIES, names::Layout, names::Op, names::Plan, names::TASKS, names::TaskConfig, names::Tree,
 };
 
 /// Default items of a process.

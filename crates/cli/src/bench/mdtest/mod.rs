@@ -7,11 +7,12 @@ mod args;
 
 pub use args::MdtestArgs;
 
+use forebay_command::error::CliResult;
+
 use super::{
     names::{Run, Site, end_at_signals, or_interrupted},
     report::{Report, Row},
 };
-use crate::error::CliResult;
 
 /// Runs the benchmark and prints its report.
 pub fn run(args: &MdtestArgs) -> CliResult {

@@ -6,15 +6,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use forebay_command::{
+    error::{CliError, CliResult},
+    units::{parse_count, show_count},
+};
 use serde_json::{Value, json};
 
 use super::{
     names::{Layout, Op, Plan, Run, Site, TASKS, TaskConfig, Tree, end_at_signals, or_interrupted},
     report::{Report, Row},
-};
-use crate::{
-    error::{CliError, CliResult},
-    units::{parse_count, show_count},
 };
 
 /// The phases, in this order.

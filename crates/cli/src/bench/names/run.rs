@@ -2,21 +2,18 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use forebay_command::{
+    error::{CliError, CliResult},
+    posix, processes,
+    progress::{self, Counts},
+};
+
 use super::{
     site::Site,
     task::{Op, Order, Task, TaskConfig, TaskResult},
     tree::Layout,
 };
-use crate::{
-    bench::{
-        crew::Crew,
-        ior::ServerCpu,
-        report::{Row, Sample},
-    },
-    error::{CliError, CliResult},
-    posix, processes,
-    progress::{self, Counts},
-};
+use crate::bench::{crew::Crew, ior::ServerCpu, report::Row, report::Sample};
 
 /// The signal that ends the run, once it has arrived.
 static ENDING: AtomicI32 = AtomicI32::new(0);

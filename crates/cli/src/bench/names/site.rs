@@ -8,9 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult, Doing},
-    format::utf8,
+    paths::utf8,
     progress,
 };
 

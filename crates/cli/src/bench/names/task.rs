@@ -8,17 +8,14 @@ use std::{
     path::Path,
 };
 
-use serde::{Deserialize, Serialize};
-
-use super::tree::Layout;
-use crate::{
-    bench::{
-        crew::{Progress, Work},
-        ior::shuffled,
-    },
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     posix,
 };
+use serde::{Deserialize, Serialize};
+
+use super::tree::Layout;
+use crate::bench::{crew::Progress, crew::Work, ior::shuffled};
 
 /// The configuration of a process for the whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

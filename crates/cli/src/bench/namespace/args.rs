@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
-
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult},
     units::{parse_count, parse_positive_size},
 };
+use serde_json::{Value, json};
 
 /// Files that a worker creates at a time.
 pub const CHUNK: u64 = 1000;

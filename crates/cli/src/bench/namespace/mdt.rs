@@ -3,6 +3,7 @@
 
 use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 
+use forebay_command::error::{CliError, CliResult, Doing};
 use forebay_env::{Address, Env, sync::Mutex};
 use forebay_mds::{Mds, MdsOptions};
 use forebay_oss::Oss;
@@ -14,8 +15,6 @@ use forebay_proto::{
 use forebay_rpc::{Call, ClientSession, PinBudget, SessionOptions};
 use forebay_store::{OpenOptions, Store};
 use forebay_target::{Target, TargetOptions};
-
-use crate::error::{CliError, CliResult, Doing};
 
 /// Addresses within this process.
 const MDT_ADDRESS: &str = "bench-mdt";

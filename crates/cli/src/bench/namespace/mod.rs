@@ -15,22 +15,19 @@ use std::{
     process::Stdio,
 };
 
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    processes::this_program,
+    targets::format_target,
+    units::{MIB, show_count},
+};
 use forebay_env::{Env, real};
 use forebay_proto::{TargetId, Uuid};
 use forebay_store::FormatOptions;
 use serde_json::Value;
 
 use self::args::Phase;
-use crate::{
-    bench::{
-        report::{Report, Row, Sample},
-        scratch,
-    },
-    error::{CliError, CliResult, Doing},
-    format::format_target,
-    processes::this_program,
-    units::{MIB, show_count},
-};
+use crate::bench::{report::Report, report::Row, report::Sample, scratch};
 
 /// Data bytes of the OST, which stays empty.
 const OST_BYTES: u64 = 256 << 20;

@@ -7,6 +7,13 @@ use std::{
     rc::Rc,
 };
 
+use forebay_command::{
+    error::{CliError, CliResult},
+    paths::utf8,
+    posix,
+    progress::{self, Counts},
+    summary::Summary,
+};
 use forebay_env::{Env, real, sync::Mutex};
 use forebay_proto::Fid;
 use serde_json::{Value, json};
@@ -15,14 +22,7 @@ use super::{
     args::{CHUNK, NamespaceArgs, Phase},
     mdt::{Client, Mdt},
 };
-use crate::{
-    bench::ior::SplitMix64,
-    error::{CliError, CliResult},
-    format::utf8,
-    posix,
-    progress::{self, Counts},
-    summary::Summary,
-};
+use crate::bench::ior::SplitMix64;
 
 /// First directory created before the crash; the first process's directories have smaller numbers.
 const CRASH_DIRECTORIES: u64 = 1 << 40;

@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use forebay_command::{
+    error::{CliError, CliResult},
+    targets::{format_target, new_uuid},
+};
 use forebay_env::{
     Env,
     sync::{mpsc, oneshot},
@@ -10,12 +14,7 @@ use forebay_proto::{Fid, FidSequence, TargetId};
 use forebay_store::{FormatOptions, OpenOptions, Store, StoreResult};
 
 use super::plan::{Phase, Share, Work};
-use crate::{
-    bench::store::load::Load,
-    error::{CliError, CliResult},
-    format::{format_target, new_uuid},
-    server::OST_CACHE_BYTES,
-};
+use crate::{bench::store::load::Load, server::OST_CACHE_BYTES};
 
 /// An order to a shard.
 struct Order {

@@ -5,6 +5,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use forebay_command::error::{CliError, CliResult};
 use forebay_env::{
     Address, Env,
     sync::{mpsc, oneshot, select, watch},
@@ -22,7 +23,6 @@ use forebay_rpc::{
 };
 
 use super::sessions::payload;
-use crate::error::{CliError, CliResult};
 
 /// Bound on the bulk in one server's memory.
 const BULK_BYTES: u64 = 256 << 20;

@@ -21,6 +21,11 @@ mod striped;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    progress,
+    units::{MIB, parse_positive_size, show_bytes},
+};
 use forebay_env::{Env, real};
 use serde_json::json;
 
@@ -35,11 +40,6 @@ use super::{
     align,
     cpu_costs::Servers,
     report::{Report, Row, Sample},
-};
-use crate::{
-    error::{CliError, CliResult, Doing},
-    progress,
-    units::{MIB, parse_positive_size, show_bytes},
 };
 
 /// Least data bytes of an OST.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use forebay_client::limits::PIN_BYTES;
+use forebay_command::error::{CliError, CliResult, Doing};
 use forebay_env::{Address, AlignedBuf, Env};
 use forebay_proto::{
     Fid, TargetId, Transno, Uuid, WriteId, crc,
@@ -16,7 +17,6 @@ use super::{
     disk::fid,
     plan::{Phase, Share, Work},
 };
-use crate::error::{CliError, CliResult, Doing};
 
 /// One session for each server.
 pub struct Sessions {

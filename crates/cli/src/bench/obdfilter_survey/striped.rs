@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use forebay_client::{Client, ClientResult, MountOptions, OpenFile, OpenMode};
+use forebay_command::error::{CliError, CliResult, Doing};
 use forebay_env::{Address, Env};
 use forebay_proto::{
     Fid,
@@ -14,7 +15,6 @@ use super::{
     plan::{Phase, Share, Work},
     sessions::payload,
 };
-use crate::error::{CliError, CliResult, Doing};
 
 /// Bytes of a stripe.
 const STRIPE_BYTES: u32 = 1 << 20;

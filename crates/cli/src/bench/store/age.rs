@@ -3,16 +3,14 @@
 
 use std::{cell::RefCell, rc::Rc};
 
+use forebay_command::progress::{self, Counts};
 use forebay_store::StoreResult;
 
 use super::{
     args::{APPEND_BYTES, StoreArgs},
     load::{Load, fid},
 };
-use crate::{
-    bench::ior::SplitMix64,
-    progress::{self, Counts},
-};
+use crate::bench::ior::SplitMix64;
 
 /// Bytes of one file of the ageing.
 const FILE_BYTES: u64 = 16 << 20;

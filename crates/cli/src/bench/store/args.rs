@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::{Value, json};
-
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult},
     units::parse_positive_size,
 };
+use serde_json::{Value, json};
 
 /// Bytes of one append.
 pub const APPEND_BYTES: u64 = 1 << 20;

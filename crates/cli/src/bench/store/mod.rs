@@ -15,6 +15,12 @@ pub use args::StoreArgs;
 
 use std::{rc::Rc, time::Duration};
 
+use forebay_command::{
+    error::{CliResult, Doing},
+    posix,
+    progress::{self, Counts},
+    units::{GIB, MIB, show_bytes},
+};
 use forebay_env::{Env, real};
 use forebay_store::Store;
 
@@ -24,13 +30,7 @@ use self::{
     load::{Load, fid},
     site::Site,
 };
-use crate::{
-    bench::report::{Report, Row, Sample},
-    error::{CliResult, Doing},
-    posix,
-    progress::{self, Counts},
-    units::{GIB, MIB, show_bytes},
-};
+use crate::bench::{report::Report, report::Row, report::Sample};
 
 /// Runs the benchmark and prints its report.
 pub fn run(args: &StoreArgs) -> CliResult {

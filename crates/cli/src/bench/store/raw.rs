@@ -12,13 +12,13 @@ use std::{
     thread,
 };
 
-use forebay_env::AlignedBuf;
-
-use super::args::APPEND_BYTES;
-use crate::{
+use forebay_command::{
     error::{CliResult, Doing},
     posix,
 };
+use forebay_env::AlignedBuf;
+
+use super::args::APPEND_BYTES;
 
 /// Bytes held in memory at a time, and written without a pause.
 const PIECE_BYTES: u64 = 2 << 30;

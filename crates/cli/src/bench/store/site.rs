@@ -7,6 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    paths::utf8,
+    progress::{self, Counts},
+};
 use forebay_env::Env;
 use forebay_proto::{TargetId, Uuid};
 use forebay_store::{FormatOptions, OpenOptions as StoreOptions, Store};
@@ -14,9 +19,6 @@ use forebay_store::{FormatOptions, OpenOptions as StoreOptions, Store};
 use super::args::StoreArgs;
 use crate::{
     bench::{aligned::AlignedBuffer, scratch},
-    error::{CliError, CliResult, Doing},
-    format::utf8,
-    progress::{self, Counts},
     server::OST_CACHE_BYTES,
 };
 

@@ -3,13 +3,13 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
-
-use crate::{
-    bench::aligned::ALIGNMENT,
+use forebay_command::{
     error::{CliError, CliResult},
     units::{parse_duration, parse_positive_size, show_bytes},
 };
+use serde_json::{Value, json};
+
+use crate::bench::aligned::ALIGNMENT;
 
 /// Reads, or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

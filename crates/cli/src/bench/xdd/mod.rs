@@ -10,11 +10,9 @@ mod target;
 
 pub use args::{Access, Operation, XddArgs};
 
-use crate::{
-    bench::report::{Report, Row},
-    error::CliResult,
-    units::show_bytes,
-};
+use forebay_command::{error::CliResult, units::show_bytes};
+
+use crate::bench::{report::Report, report::Row};
 
 /// Runs the benchmark and prints its report.
 pub fn run(args: &XddArgs) -> CliResult {

@@ -10,21 +10,18 @@ use std::{
     time::Duration,
 };
 
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    posix,
+    units::{GIB, MIB},
+};
 use forebay_env::AlignedBuf;
 
 use super::{
     args::{Access, Operation, XddArgs},
     target::Target,
 };
-use crate::{
-    bench::{
-        ior::SplitMix64,
-        report::{Row, Sample},
-    },
-    error::{CliError, CliResult, Doing},
-    posix,
-    units::{GIB, MIB},
-};
+use crate::bench::{ior::SplitMix64, report::Row, report::Sample};
 
 /// The operation and access pattern of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::args::XddArgs;
-use crate::{
-    bench::aligned::AlignedBuffer,
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     progress::{self, Counts},
 };
+
+use super::args::XddArgs;
+use crate::bench::aligned::AlignedBuffer;
 
 /// Bytes of one write while a new file is filled.
 const FILL_BYTES: u64 = 1 << 20;

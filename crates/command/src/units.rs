@@ -11,7 +11,7 @@ pub const GIB: f64 = (1 << 30) as f64;
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("'{text}' is not a size, or more than 64 bits of bytes; write it as 47008, 64KiB, 1MiB or 2GiB");
-    forebay_client::parse_size(text).ok_or_else(wrong)
+    forebay_proto::parse_size(text).ok_or_else(wrong)
 }
 
 /// A size that is not zero.

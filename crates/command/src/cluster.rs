@@ -9,6 +9,7 @@ use std::{
     collections::BTreeSet,
     io::{self, ErrorKind},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use forebay_env::Address;
@@ -20,13 +21,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{CliError, CliResult, Doing},
-    mounts, posix, recovery_window,
+    posix,
+    units::{parse_duration, write_duration},
 };
 
 /// Name of the file.
 pub const FILE: &str = "cluster.toml";
 /// Longest path of a Unix socket.
 const SOCKET_PATH_BYTES: usize = 107;
+/// The shortest recovery window. A live client reconnects every 300 ms; one that comes too late loses its pinned
+/// requests.
+const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+/// The longest recovery window. All clients wait that long for one client that died.
+const LONGEST_WINDOW: Duration = Duration::from_secs(3600);
 
 /// A described cluster and its directory.
 #[derive(Clone, Debug)]
@@ -135,7 +142,7 @@ impl Cluster {
 
     fn check(&self) -> Result<(), String> {
         self.description.cluster.parse::<Uuid>().map_err(|error| format!("cluster = ...: {error}"))?;
-        let window = self.description.recovery_window.as_deref().map(recovery_window::parse).transpose();
+        let window = self.description.recovery_window.as_deref().map(parse_recovery_window).transpose();
         window.map_err(|error| format!("recovery_window: {error}"))?;
         let mut seen = BTreeSet::new();
         for target in &self.description.targets {
@@ -202,6 +209,12 @@ impl Cluster {
         self.targets().iter().filter(|target| target.id.kind == TargetKind::Ost).count()
     }
 
+    /// How long its servers wait for clients after a crash. `None`: the servers use their default.
+    pub fn recovery_window(&self) -> Option<Duration> {
+        let text = self.description.recovery_window.as_deref();
+        text.map(|text| parse_recovery_window(text).expect("checked when it was loaded"))
+    }
+
     /// The directory of pids and sockets.
     pub fn run_dir(&self) -> PathBuf {
         self.dir.join("run")
@@ -222,6 +235,20 @@ pub struct Target {
     pub dir: PathBuf,
     /// The addresses it listens at.
     pub addresses: Vec<Address>,
+}
+
+/// How long a restarted target waits for its earlier clients, of an argument or a description.
+pub fn parse_recovery_window(text: &str) -> Result<Duration, String> {
+    let window = parse_duration(text)?;
+    if (SHORTEST_WINDOW..=LONGEST_WINDOW).contains(&window) {
+        return Ok(window);
+    }
+    let why = if window < SHORTEST_WINDOW {
+        "clients that live would not be back in time, and lose what they wrote last"
+    } else {
+        "everybody waits that long for one client that died"
+    };
+    Err(format!("{why}: use {} to {}", write_duration(SHORTEST_WINDOW), write_duration(LONGEST_WINDOW)))
 }
 
 /// The address of the Unix socket at `path`. Errors: a text that says why there can be none.
@@ -270,83 +297,6 @@ fn unreadable_file(path: &Path, error: &io::Error) -> CliError {
 fn closed_to_us(path: &Path) -> Option<(PathBuf, u32)> {
     let absolute = std::path::absolute(path).ok()?;
     absolute.ancestors().find_map(|above| Some((above.to_owned(), posix::owner(above)?)))
-}
-
-/// The forms of `CLUSTER` on the command line: the directory of `up`, addresses of MDT0000, or a path on a mount.
-pub enum ClusterArg {
-    /// A directory with a description.
-    Described(Cluster),
-    /// `HOST:PORT[,HOST:PORT]`, `unix:PATH`.
-    Addresses(Vec<Address>),
-}
-
-impl ClusterArg {
-    /// The cluster's uuid, if it is known without a request.
-    pub fn uuid(&self) -> Option<Uuid> {
-        match self {
-            Self::Described(cluster) => Some(cluster.uuid()),
-            Self::Addresses(_) => None,
-        }
-    }
-
-    /// Parses a command line argument.
-    pub fn parse(text: &str) -> CliResult<Self> {
-        let path = Path::new(text);
-        // Links are resolved only if the path itself lies on no mount: resolving on a mount may need servers that are
-        // unreachable.
-        let on_mount = || mounts::holding(path).or_else(|| mounts::holding(&path.canonicalize().ok()?));
-        let mounted = if text.contains(':') { None } else { on_mount() };
-        if let Some((_, source)) = mounted.filter(|(_, source)| source != text) {
-            return Self::parse(&source);
-        }
-        let closed = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
-        if path.is_dir() || path.metadata().is_err_and(closed) {
-            let cluster = Cluster::load(path)?;
-            refuse_strangers(&cluster)?;
-            return Ok(Self::Described(cluster));
-        }
-        if text.contains('/') && !text.starts_with("unix:") {
-            return Err(CliError::failed(format!(
-                "{text} is not a directory; CLUSTER is the DIR of `forebay up` or HOST:PORT"
-            )));
-        }
-        // A mount's process has another current directory.
-        let absolute = |address: Address| match address {
-            Address::Unix(path) => {
-                Address::Unix(std::path::absolute(&path).map_or(path, |path| path.to_string_lossy().into_owned()))
-            }
-            other => other,
-        };
-        let parse = |text: &str| text.parse().map(absolute);
-        let addresses: Result<Vec<Address>, _> = text.split(',').map(parse).collect();
-        addresses.map(Self::Addresses).map_err(|error| {
-            CliError::usage(format!("CLUSTER is the DIR of `forebay up`, or HOST:PORT[,HOST:PORT]: {error}"))
-        })
-    }
-
-    /// The addresses of MDT0000.
-    pub fn mgs(&self) -> Vec<Address> {
-        match self {
-            Self::Described(cluster) => cluster.mgs(),
-            Self::Addresses(addresses) => addresses.clone(),
-        }
-    }
-}
-
-/// Refuses a user who may not open the servers' sockets: to that user all servers would seem silent.
-fn refuse_strangers(cluster: &Cluster) -> CliResult {
-    let sockets = cluster.mgs().into_iter().filter_map(|address| match address {
-        Address::Unix(path) => Some(PathBuf::from(path)),
-        _ => None,
-    });
-    match sockets.into_iter().find(|path| !posix::may_write(path)) {
-        None => Ok(()),
-        Some(_) => Err(CliError::failed(format!(
-            "the servers of {} answer only root and who started them; programs on the mount need nothing of it (`df` tells \
-             the space)",
-            cluster.dir.display()
-        ))),
-    }
 }
 
 #[cfg(test)]
@@ -409,9 +359,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_argument_is_a_directory_or_addresses() {
-        assert!(matches!(ClusterArg::parse("mds1:7700,mds2:7700"), Ok(ClusterArg::Addresses(a)) if a.len() == 2));
-        assert!(ClusterArg::parse("/no/such/dir").err().expect("not there").message.contains("forebay up"));
-        assert_eq!(ClusterArg::parse("nonsense").err().expect("no port").exit_code(), 2);
+    fn windows_that_lose_data_or_never_end_are_refused_with_words() {
+        for (text, words) in
+            [("0s", "use 1s to 1h"), ("999ms", "lose what they wrote last"), ("2h", "everybody waits"), ("x", "5s")]
+        {
+            let said = parse_recovery_window(text).expect_err(text);
+            assert!(said.contains(words), "{text}: {said}");
+        }
+        for text in ["1s", "1500ms", "10m", "1h"] {
+            assert_eq!(parse_recovery_window(text).map(write_duration).as_deref(), Ok(text));
+        }
     }
 }

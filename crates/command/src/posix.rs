@@ -7,17 +7,11 @@ use std::{
     io,
     os::{
         fd::{AsRawFd, IntoRawFd},
-        unix::{
-            ffi::OsStrExt,
-            fs::{FileTypeExt, MetadataExt},
-            process::CommandExt,
-        },
+        unix::{ffi::OsStrExt, fs::MetadataExt, process::CommandExt},
     },
     path::Path,
     process::Command,
 };
-
-use crate::mount_options::Options;
 
 /// Sets the umask so that only the owner may use files and sockets that this process and its children make.
 pub fn for_owner_alone() {
@@ -211,18 +205,6 @@ pub fn umask() -> u32 {
     octal.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o777)
 }
 
-/// Whether this process may open /dev/fuse, and whether that is the right device. Errors: the reason, and what to do.
-pub fn check_fuse_device() -> Result<(), String> {
-    forebay_fuse::check_device()?;
-    let device = std::fs::metadata("/dev/fuse");
-    match device.is_ok_and(|meta| meta.file_type().is_char_device() && meta.rdev() == libc::makedev(10, 229)) {
-        true => Ok(()),
-        false => {
-            Err("/dev/fuse is not the kernel's device: make it anew (`mknod -m 666 /dev/fuse c 10 229` as root)".into())
-        }
-    }
-}
-
 /// True if this process may call mount(2): it has CAP_SYS_ADMIN.
 pub fn may_mount() -> bool {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
@@ -347,40 +329,6 @@ pub fn wait_for_stop_signal() -> i32 {
     // SAFETY: the set is initialised, `signal` is a valid place for the answer.
     unsafe { libc::sigwait(&stop_signals(), &mut signal) };
     signal
-}
-
-/// How to unmount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmount {
-    /// Only if no program uses it.
-    Unused,
-    /// Detach at once, even while programs use the mount.
-    Lazily,
-    /// Also abort calls in which programs wait.
-    Forcibly,
-}
-
-/// Changes the flags of the mount at `path` to those of `options`.
-pub fn remount(path: &Path, options: &Options) -> io::Result<()> {
-    let path = c_path(path)?;
-    let flag = |on: bool, flag: libc::c_ulong| if on { flag } else { 0 };
-    let flags = flag(options.read_only, libc::MS_RDONLY)
-        | flag(!options.devices, libc::MS_NODEV)
-        | flag(!options.set_ids, libc::MS_NOSUID)
-        | flag(options.no_exec, libc::MS_NOEXEC);
-    let none = std::ptr::null();
-    // SAFETY: `path` ends in NUL and lives across the call; a remount takes neither source nor type, and needs no data.
-    check(unsafe { libc::mount(none, path.as_ptr(), none, flags | libc::MS_REMOUNT, none.cast()) })
-}
-
-/// Unmounts `path`, through the system's helper where this user may not.
-pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
-    let flags = match how {
-        Unmount::Unused => 0,
-        Unmount::Lazily => libc::MNT_DETACH,
-        Unmount::Forcibly => libc::MNT_DETACH | libc::MNT_FORCE,
-    };
-    forebay_fuse::unmount(path, flags)
 }
 
 /// Closes `file` and returns the error, which std drops.
