@@ -5,7 +5,6 @@
 //! terminals only.
 
 mod ask;
-mod bench;
 mod cluster_arg;
 mod command_tree;
 mod demo;
@@ -43,6 +42,7 @@ mod up;
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use forebay_bench::BenchCommand;
 use forebay_command::{
     error::{CliResult, complain},
     posix,
@@ -115,12 +115,12 @@ enum Command {
     Fsck(fsck::FsckArgs),
     /// Measure: this machine's disks, any directory, any file system
     #[command(subcommand)]
-    Bench(bench::BenchCommand),
+    Bench(BenchCommand),
     /// Run an experiment of the papers, or predict a described machine, with the real servers on modelled devices
     Sim(sim::SimArgs),
-    #[command(hide = true, name = bench::ior::TASK_COMMAND)]
+    #[command(hide = true, name = forebay_bench::ior::TASK_COMMAND)]
     BenchIorTask,
-    #[command(hide = true, name = bench::names::TASK_COMMAND)]
+    #[command(hide = true, name = forebay_bench::names::TASK_COMMAND)]
     BenchNamesTask,
     #[command(hide = true, name = demo::copier::COMMAND)]
     DemoCopier(demo::copier::CopierArgs),
@@ -200,10 +200,10 @@ fn run(command: &Command) -> CliResult {
         Command::Journal(command) => journal::run(command),
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(args),
-        Command::Bench(command) => bench::run(command),
+        Command::Bench(command) => forebay_bench::run(command),
         Command::Sim(args) => sim::run(args),
-        Command::BenchIorTask => bench::serve::<bench::ior::Task>(),
-        Command::BenchNamesTask => bench::serve::<bench::names::Task>(),
+        Command::BenchIorTask => forebay_bench::serve::<forebay_bench::ior::Task>(),
+        Command::BenchNamesTask => forebay_bench::serve::<forebay_bench::names::Task>(),
         Command::DemoCopier(args) => demo::copier::run(args),
         Command::Tree => {
             println!("{}", command_tree::of(CommandLine::command()));

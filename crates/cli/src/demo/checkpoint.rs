@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use forebay_bench::{
+    Crew,
+    ior::{Action, Order, Shape, Task, TaskConfig, TaskResult},
+};
 use forebay_command::{error::CliResult, paths::utf8, units::MIB};
-
-use crate::bench::{Crew, ior::Action, ior::Order, ior::Shape, ior::Task, ior::TaskConfig, ior::TaskResult};
 
 /// Bytes of one write, as in applications that write checkpoints efficiently.
 pub const TRANSFER_BYTES: u64 = 1 << 20;

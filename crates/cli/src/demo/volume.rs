@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use forebay_bench::ior::drop_caches;
 use forebay_command::{
     error::{CliResult, Doing},
     posix,
@@ -17,7 +18,7 @@ use super::{
     compare, copier,
     tree::{Pulse, Tree},
 };
-use crate::{bench::ior::drop_caches, layout};
+use crate::layout;
 
 /// The operations of the demo's programs.
 pub trait Volume: Sync {
