@@ -61,7 +61,7 @@ const EXEMPT: &[&str] = &[
     "crates/cli/src/mounts.rs",
     "crates/cli/src/remount.rs",
     "crates/cli/src/stop.rs",
-    "crates/cli/src/up.rs",
+    "crates/cli/src/up/mod.rs",
     "crates/command/src/cluster.rs",
     "crates/command/src/fresh.rs",
     "crates/command/src/posix.rs",

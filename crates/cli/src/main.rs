@@ -26,7 +26,6 @@ mod mount_options;
 mod mounts;
 mod open_files;
 mod pool;
-mod recovery_window;
 mod refused;
 mod remount;
 mod serve;

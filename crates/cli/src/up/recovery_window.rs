@@ -10,7 +10,7 @@ use forebay_command::{
 };
 use forebay_target::TargetOptions;
 
-use crate::up::server_processes;
+use super::server_processes;
 
 /// Sets the value of `up --recovery-window` in the description, which is not saved here. Errors: servers run with
 /// another value; the change needs a restart.
