@@ -1,7 +1,10 @@
 //! The Forebay mounts of this machine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the kernel's table of mounts; nothing here serves
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use forebay_command::{
     error::{CliResult, Doing},

@@ -50,7 +50,7 @@ pub fn run(mnt: &Path, words: &[String]) -> CliResult {
 
 /// Changes the flags of the mount at `path` to those of `options`.
 fn change_flags(path: &Path, options: &Options) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from)?;
+    let path = CString::new(path.as_os_str().as_bytes())?;
     let flag = |on: bool, flag: libc::c_ulong| if on { flag } else { 0 };
     let flags = flag(options.read_only, libc::MS_RDONLY)
         | flag(!options.devices, libc::MS_NODEV)
