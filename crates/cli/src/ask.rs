@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_command::error::{CliError, CliResult};
 use forebay_env::{Address, Env, real};
 use forebay_proto::{
     Errno, TargetId, TargetKind,
@@ -10,10 +11,7 @@ use forebay_proto::{
 use forebay_rpc::RpcError;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    cluster::ClusterArg,
-    error::{CliError, CliResult},
-};
+use crate::cluster_arg::ClusterArg;
 
 /// The state of a target whose server may be up, but does not reply in time.
 pub const NO_ANSWER: &str = "no answer";

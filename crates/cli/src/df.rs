@@ -3,16 +3,18 @@
 use std::path::Path;
 
 use clap::Args;
+use forebay_command::{
+    error::{CliError, CliResult},
+    table::align,
+    units::{show_bytes, show_count},
+};
 use forebay_env::real;
 use serde_json::{Value, json};
 
 use crate::{
-    bench::align,
-    cluster::ClusterArg,
-    error::{CliError, CliResult},
+    cluster_arg::ClusterArg,
     mounts, pool,
     status::{gather, refuse_silence, space},
-    units::{show_bytes, show_count},
 };
 
 /// Of which cluster.

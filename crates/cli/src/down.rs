@@ -7,18 +7,20 @@ use std::{
 };
 
 use clap::Args;
+use forebay_command::{
+    cluster::Cluster,
+    error::{CliError, CliResult},
+    paths::utf8,
+    posix,
+    processes::PidFile,
+    progress,
+};
 use forebay_env::{EnvErrorKind, real};
 
 use crate::{
-    cluster::Cluster,
-    error::{CliError, CliResult},
-    format::utf8,
     holders,
     lost::{self, Lost},
-    mounts,
-    posix::{self, Unmount},
-    processes::PidFile,
-    progress,
+    mounts::{self, Unmount},
     umount::{self, Unmounted},
     up::{Lock, server_processes},
 };

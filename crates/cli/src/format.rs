@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use forebay_env::{Env, real};
-use forebay_proto::{TargetId, TargetKind, Uuid};
-use forebay_store::{FormatOptions, Identity, MirrorPlace, Store};
-
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     fresh::{self, Fresh},
+    paths::{absolute, utf8},
+    targets::{make_target, new_uuid},
     units::{parse_positive_size, show_bytes},
 };
+use forebay_env::{Env, real};
+use forebay_proto::{TargetId, TargetKind, Uuid};
+use forebay_store::{FormatOptions, Identity, MirrorPlace};
 
 /// Default data bytes of a metadata target.
 pub const MDT_BYTES: u64 = 4 << 30;
@@ -147,11 +148,6 @@ pub fn absolute_dir(env: &Env, dir: &Path) -> CliResult<String> {
     utf8(&absolute)
 }
 
-/// A path that does not depend on the current directory.
-pub fn absolute(path: &Path) -> CliResult<String> {
-    utf8(&std::path::absolute(path).doing(|| format!("cannot use {}", path.display()))?)
-}
-
 impl FormatArgs {
     fn target_kind(&self) -> TargetKind {
         match self.kind {
@@ -201,30 +197,4 @@ pub fn refuse_more_mdts(target: TargetId) -> CliResult {
         return Err(CliError::usage("this version has one MDT per cluster: use --index 0"));
     }
     Ok(())
-}
-
-/// Makes the directory and the target in it, or nothing at all. Errors: the directory is not empty.
-pub async fn format_target(env: &Env, dir: &Path, options: &FormatOptions) -> CliResult<Identity> {
-    let mut fresh = Fresh::default();
-    fresh.take(dir)?;
-    let identity = make_target(env, dir, options).await?;
-    fresh.keep()?;
-    Ok(identity)
-}
-
-async fn make_target(env: &Env, dir: &Path, options: &FormatOptions) -> CliResult<Identity> {
-    let dir = utf8(dir)?;
-    env.create_dir(&dir).doing(|| format!("cannot make {dir}"))?;
-    Store::format(env, &dir, options).await.doing(|| format!("cannot format {} in {dir}", options.target))
-}
-
-/// The uuid of a new cluster.
-pub fn new_uuid(env: &Env) -> Uuid {
-    Uuid::from_random(env.random_u64(), env.random_u64())
-}
-
-/// The environment takes paths as text.
-pub fn utf8(path: &Path) -> CliResult<String> {
-    let text = path.to_str().ok_or_else(|| CliError::usage(format!("the path {} is not UTF-8", path.display())))?;
-    Ok(text.to_owned())
 }

@@ -6,6 +6,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use forebay_command::{
+    cluster::Cluster,
+    error::{CliError, CliResult, Doing},
+    paths::{absolute, utf8},
+    progress::{self, Counts},
+};
 use forebay_env::{Env, real};
 use forebay_fsck::{
     CheckOptions, ClusterOptions, FsckErrorKind, Kind, Quiet, RepairOptions, Report, Severity, check, check_cluster,
@@ -14,13 +20,6 @@ use forebay_fsck::{
 use forebay_proto::TargetKind;
 use forebay_store::{NewJournal, Store};
 use serde_json::json;
-
-use crate::{
-    cluster::Cluster,
-    error::{CliError, CliResult, Doing},
-    format::{absolute, utf8},
-    progress::{self, Counts},
-};
 
 const EXIT_CODES: &str = "Ends with 0: clean; 1: what was wrong is repaired; 4: something is left; 8: could not be checked; \
     of several targets the sum (each once), as fsck(8).";

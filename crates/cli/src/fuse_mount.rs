@@ -3,18 +3,21 @@
 use std::{path::Path, time::Duration};
 
 use forebay_client::{Client, ClientResult};
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    posix,
+    processes::say_ready,
+    units::{show_bytes, show_count, show_seconds},
+};
 use forebay_env::{Address, Env, sync::watch};
 use forebay_fuse::{FuseOptions, Mounted};
 use forebay_proto::{Uuid, message::GetMap};
 use serde_json::{Value, json};
 
 use crate::{
-    error::{CliError, CliResult, Doing},
     memory::{self, Memory},
     mount_options::Options,
     mounts::{Noted, Notes},
-    processes::say_ready,
-    units::{show_bytes, show_count, show_seconds},
 };
 
 /// How long a mount waits for the MGS.
@@ -56,11 +59,11 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     fuse.access_times = options.access_times.unwrap_or_default();
     fuse.no_directory_access_times = options.no_directory_access_times.unwrap_or(false);
     fuse.transport = options.transport;
-    fuse.allow_other = options.allow_other || crate::posix::is_root();
+    fuse.allow_other = options.allow_other || posix::is_root();
     let mut mounted =
         forebay_fuse::mount(env, &client, mnt, &fuse).await.map_err(|error| CliError::failed(error.message))?;
     if place.background {
-        crate::posix::begin_session();
+        posix::begin_session();
     }
     let (notes, noted) = (Notes::of(Path::new(mnt)), Noted::keep(Path::new(mnt)));
     say_ready(&format!("{source} is mounted at {mnt}"));

@@ -9,14 +9,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use forebay_command::{
+    cluster::Cluster,
+    error::{CliError, CliResult},
+};
 use forebay_env::Address;
 use forebay_proto::TargetId;
 
-use crate::{
-    cluster::{Cluster, ClusterArg},
-    error::{CliError, CliResult},
-    mounts,
-};
+use crate::{cluster_arg::ClusterArg, mounts};
 
 /// A directory that a server or the mount uses.
 struct Needed {

@@ -13,7 +13,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{mounts, posix};
+use forebay_command::posix;
+
+use crate::mounts;
 
 /// Most holders that are named; the others are counted.
 const NAMED: usize = 5;

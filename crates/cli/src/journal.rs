@@ -3,16 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    paths::{absolute, utf8},
+    units::show_bytes,
+};
 use forebay_env::{Env, real};
 use forebay_proto::Uuid;
 use forebay_store::Store;
 use serde_json::json;
-
-use crate::{
-    error::{CliError, CliResult, Doing},
-    format::{absolute, utf8},
-    units::show_bytes,
-};
 
 /// What to do.
 #[derive(Debug, Subcommand)]

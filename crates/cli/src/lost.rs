@@ -6,9 +6,8 @@
 
 use std::io::ErrorKind;
 
+use forebay_command::cluster::Target;
 use forebay_proto::TargetKind;
-
-use crate::cluster::Target;
 
 /// A lost target, with what is wrong and what to do.
 pub struct Lost {

@@ -5,15 +5,12 @@
 //! terminals only.
 
 mod ask;
-mod bench;
-mod cluster;
+mod cluster_arg;
 mod command_tree;
 mod demo;
 mod df;
 mod down;
-mod error;
 mod format;
-mod fresh;
 mod fsck;
 mod fuse_mount;
 mod hides;
@@ -29,10 +26,6 @@ mod mount_options;
 mod mounts;
 mod open_files;
 mod pool;
-mod posix;
-mod processes;
-mod progress;
-mod recovery_window;
 mod refused;
 mod remount;
 mod serve;
@@ -41,17 +34,18 @@ mod setattr;
 mod sim;
 mod status;
 mod stop;
-mod summary;
 mod sync;
 mod umount;
-mod units;
 mod up;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
-
-use crate::error::{CliResult, complain};
+use forebay_bench::BenchCommand;
+use forebay_command::{
+    error::{CliResult, complain},
+    posix,
+};
 
 /// Requests make many small allocations in one thread: with glibc's allocator they take an eighth of a mount's time.
 #[global_allocator]
@@ -120,12 +114,12 @@ enum Command {
     Fsck(fsck::FsckArgs),
     /// Measure: this machine's disks, any directory, any file system
     #[command(subcommand)]
-    Bench(bench::BenchCommand),
+    Bench(BenchCommand),
     /// Run an experiment of the papers, or predict a described machine, with the real servers on modelled devices
     Sim(sim::SimArgs),
-    #[command(hide = true, name = bench::ior::TASK_COMMAND)]
+    #[command(hide = true, name = forebay_bench::ior::TASK_COMMAND)]
     BenchIorTask,
-    #[command(hide = true, name = bench::names::TASK_COMMAND)]
+    #[command(hide = true, name = forebay_bench::names::TASK_COMMAND)]
     BenchNamesTask,
     #[command(hide = true, name = demo::copier::COMMAND)]
     DemoCopier(demo::copier::CopierArgs),
@@ -205,10 +199,10 @@ fn run(command: &Command) -> CliResult {
         Command::Journal(command) => journal::run(command),
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(args),
-        Command::Bench(command) => bench::run(command),
+        Command::Bench(command) => forebay_bench::run(command),
         Command::Sim(args) => sim::run(args),
-        Command::BenchIorTask => bench::serve::<bench::ior::Task>(),
-        Command::BenchNamesTask => bench::serve::<bench::names::Task>(),
+        Command::BenchIorTask => forebay_bench::serve::<forebay_bench::ior::Task>(),
+        Command::BenchNamesTask => forebay_bench::serve::<forebay_bench::names::Task>(),
         Command::DemoCopier(args) => demo::copier::run(args),
         Command::Tree => {
             println!("{}", command_tree::of(CommandLine::command()));

@@ -6,14 +6,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use forebay_command::{
+    error::{CliResult, Doing},
+    fresh::Fresh,
+    paths::{absolute, utf8},
+};
 use forebay_env::{Env, real};
 use forebay_store::{MirrorPlace, Store};
 
-use crate::{
-    error::{CliResult, Doing},
-    format::{absolute, absolute_dir, utf8},
-    fresh::Fresh,
-};
+use crate::format::absolute_dir;
 
 /// What to do.
 #[derive(Debug, Subcommand)]

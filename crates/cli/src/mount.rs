@@ -12,20 +12,23 @@ use std::{
 };
 
 use clap::Args;
+use forebay_command::{
+    cluster::Cluster,
+    error::{CliError, CliErrorKind, CliResult, Doing},
+    paths::utf8,
+    posix,
+    processes::{self, Background},
+};
 use forebay_env::{Address, Env, real};
 
 use crate::{
     ask,
-    cluster::{Cluster, ClusterArg},
-    error::{CliError, CliErrorKind, CliResult, Doing},
-    format::utf8,
+    cluster_arg::ClusterArg,
     fuse_mount::{self, Place},
     hides, holders,
     mount_options::Options,
     mounts::{self, Noted},
-    open_files, posix,
-    processes::{self, Background},
-    remount, stop,
+    open_files, remount, stop,
 };
 
 /// How long the process of an earlier mount at the same mount point may take to make its changes durable.
@@ -80,7 +83,7 @@ pub fn run(args: &MountArgs) -> CliResult {
         ClusterArg::Addresses(_) => 0,
     };
     open_files::refuse_few_to_mount(targets)?;
-    posix::check_fuse_device().map_err(|words| CliError::failed(format!("nothing can be mounted: {words}")))?;
+    forebay_fuse::check_device().map_err(|words| CliError::failed(format!("nothing can be mounted: {words}")))?;
     // Later readers of the mount table may have another current directory.
     let source = match &cluster {
         ClusterArg::Described(cluster) => utf8(&cluster.dir)?,

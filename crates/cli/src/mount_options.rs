@@ -1,14 +1,14 @@
 //! The mount options after `-o`.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use forebay_client::{AccessTimes, CommitLevel, MountOptions};
-use forebay_env::Address;
-use forebay_fuse::FuseTransport;
-use forebay_proto::limits::INLINE_BYTES;
-
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult},
     units::parse_size,
 };
+use forebay_env::Address;
+use forebay_fuse::FuseTransport;
+use forebay_proto::limits::INLINE_BYTES;
 
 /// Options of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,6 +132,12 @@ impl Options {
         options.description = description;
         options
     }
+}
+
+/// The names of commit levels as the possible values of an argument.
+pub fn level_values() -> impl TypedValueParser<Value = CommitLevel> {
+    let names = PossibleValuesParser::new(CommitLevel::ALL.map(CommitLevel::name));
+    names.map(|name| CommitLevel::named(&name).expect("one of the names"))
 }
 
 /// A commit level by its name.

@@ -1,17 +1,20 @@
 //! The Forebay mounts of this machine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the kernel's table of mounts; nothing here serves
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
+use forebay_command::{
+    error::{CliResult, Doing},
+    posix,
+    processes::PidFile,
+};
 use forebay_proto::crc;
 use serde_json::Value;
 
-use crate::{
-    error::{CliResult, Doing},
-    holders::Device,
-    posix::{self, Unmount},
-    processes::PidFile,
-};
+use crate::holders::Device;
 
 /// The type of an automounter's mount at a path, until a file system is mounted there.
 const AUTOFS: &str = "autofs";
@@ -312,6 +315,27 @@ fn unescape(field: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// How to unmount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Only if no program uses it.
+    Unused,
+    /// Detach at once, even while programs use the mount.
+    Lazily,
+    /// Also abort calls in which programs wait.
+    Forcibly,
+}
+
+/// Unmounts `path`, through the system's helper where this user may not.
+pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
+    let flags = match how {
+        Unmount::Unused => 0,
+        Unmount::Lazily => libc::MNT_DETACH,
+        Unmount::Forcibly => libc::MNT_DETACH | libc::MNT_FORCE,
+    };
+    forebay_fuse::unmount(path, flags)
+}
+
 /// Unmounts a mount whose process has died (programs on it get ENOTCONN).
 pub fn clear_dead(mnt: &Path) -> CliResult {
     if pid_file(mnt).running().is_some() || !is_mounted(mnt) {
@@ -321,8 +345,7 @@ pub fn clear_dead(mnt: &Path) -> CliResult {
     let name = format!(".is-anybody-there-{}", std::process::id());
     let dead = mnt.join(name).symlink_metadata().is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
     if dead {
-        posix::unmount(mnt, Unmount::Lazily)
-            .doing(|| format!("cannot take the dead mount at {} away", mnt.display()))?;
+        unmount(mnt, Unmount::Lazily).doing(|| format!("cannot take the dead mount at {} away", mnt.display()))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The limit of open files. It is raised as far as possible, and checked before a command begins that would fail
 //! halfway.
 
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult},
     posix,
 };

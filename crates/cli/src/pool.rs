@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use forebay_client::{Caller, Client, MountOptions};
+use forebay_command::error::{CliError, CliResult, Doing};
 use forebay_env::{Env, real};
 use forebay_proto::message::{PoolsReply, pool_change};
 use serde_json::json;
 
-use crate::{
-    cluster::ClusterArg,
-    error::{CliError, CliResult, Doing},
-};
+use crate::cluster_arg::ClusterArg;
 
 /// How long to wait for the MDT.
 const TIMEOUT: Duration = Duration::from_secs(30);

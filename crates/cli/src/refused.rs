@@ -4,8 +4,7 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-
-use crate::error::CliError;
+use forebay_command::error::CliError;
 
 /// Flags of some commands, in all their spellings, and the text.
 struct Refused {

@@ -6,20 +6,19 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // asks the kernel and the process of the mount
 
 use std::{
-    ffi::OsString,
-    os::unix::ffi::OsStringExt,
+    ffi::{CString, OsString},
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
 
 use clap::Parser;
-
-use crate::{
-    Command, CommandLine,
+use forebay_command::{
     error::{CliError, CliResult, Doing},
-    mount,
-    mount_options::Options,
-    mounts, posix,
+    posix,
 };
+
+use crate::{Command, CommandLine, mount, mount_options::Options, mounts};
 
 /// Options that the kernel keeps for a mount, in the form that differs from `defaults`.
 const KEPT: [&str; 4] = ["ro", "nosuid", "nodev", "noexec"];
@@ -46,7 +45,20 @@ pub fn run(mnt: &Path, words: &[String]) -> CliResult {
             "{word} is chosen when a mount is made: `forebay umount {shown}`, then mount it with that"
         )));
     }
-    posix::remount(&mnt, options).doing(|| format!("cannot remount {shown}"))
+    change_flags(&mnt, options).doing(|| format!("cannot remount {shown}"))
+}
+
+/// Changes the flags of the mount at `path` to those of `options`.
+fn change_flags(path: &Path, options: &Options) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let flag = |on: bool, flag: libc::c_ulong| if on { flag } else { 0 };
+    let flags = flag(options.read_only, libc::MS_RDONLY)
+        | flag(!options.devices, libc::MS_NODEV)
+        | flag(!options.set_ids, libc::MS_NOSUID)
+        | flag(options.no_exec, libc::MS_NOEXEC);
+    let none = std::ptr::null();
+    // SAFETY: `path` ends in NUL and lives across the call; a remount takes neither source nor type, and needs no data.
+    posix::check(unsafe { libc::mount(none, path.as_ptr(), none, flags | libc::MS_REMOUNT, none.cast()) })
 }
 
 /// All options of a mount after the change: those of `now`, changed by `words`. With `defaults`, `words` are all of

@@ -6,20 +6,22 @@ use std::{
 };
 
 use clap::Args;
+use forebay_command::{
+    cluster::{Cluster, parse_recovery_window},
+    error::{CliError, CliResult},
+    posix,
+    processes::say_ready,
+    units::parse_size,
+};
 use forebay_env::{
     Address,
     real::{self, Disks},
 };
 
 use crate::{
-    cluster::Cluster,
-    error::{CliError, CliResult},
-    lost, metrics, open_files, posix,
-    processes::say_ready,
-    recovery_window,
+    lost, metrics, open_files,
     server::{self, Ready, Serving},
     stop,
-    units::parse_size,
 };
 
 /// Least memory for an MDT's rows. Changed rows stay until a checkpoint has written them, and there may be two
@@ -39,7 +41,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub map: Option<PathBuf>,
     /// After a crash, how long to wait for the clients of before, 1s to 1h (an MDT waits 2s at least) [default: 2s]
-    #[arg(long, value_parser = recovery_window::parse, value_name = "TIME")]
+    #[arg(long, value_parser = parse_recovery_window, value_name = "TIME")]
     pub recovery_window: Option<Duration>,
     /// Memory for what an MDT knows of files, 256MiB at least; what is not in use beyond it is read from its device when it is
     /// wanted [default: a quarter of the machine's memory]

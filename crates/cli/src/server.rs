@@ -6,28 +6,26 @@
 
 use std::{path::PathBuf, rc::Rc, time::Duration};
 
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    paths::utf8,
+    posix,
+    units::show_seconds,
+};
 use forebay_env::{
     Address, Env,
     sync::{mpsc, watch},
 };
 use forebay_mds::{Mds, MdsOptions, Owner};
-use forebay_oss::Oss;
+use forebay_oss::{Oss, limits::TABLE_CACHE_BYTES};
 use forebay_proto::{TargetId, TargetKind, message::ClusterMap};
 use forebay_store::{OpenOptions, Store};
 use forebay_target::{Target, TargetOptions};
 
-use crate::{
-    error::{CliError, CliResult, Doing},
-    format::utf8,
-    metrics::{self, Answerer},
-    posix,
-    units::show_seconds,
-};
+use crate::metrics::{self, Answerer};
 
 /// How often a target checks that its files still exist.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of an OST's table kept in memory.
-pub const OST_CACHE_BYTES: u64 = 256 << 20;
 
 /// A target to serve.
 #[derive(Clone, Debug)]
@@ -251,7 +249,7 @@ impl Server {
 async fn open_store(env: &Env, serving: &Serving) -> CliResult<Store> {
     let dir = utf8(&serving.dir)?;
     let is_ost = serving.expected.is_none_or(|id| id.kind == TargetKind::Ost);
-    let cache_bytes = if is_ost { OST_CACHE_BYTES } else { serving.mdt_cache_bytes };
+    let cache_bytes = if is_ost { TABLE_CACHE_BYTES } else { serving.mdt_cache_bytes };
     let options = OpenOptions { cache_bytes: Some(cache_bytes), ..OpenOptions::default() };
     let store = Store::open(env, &dir, &options).await.doing(|| format!("cannot serve {dir}"))?;
     let (id, cluster) = (store.identity().target, store.identity().cluster);

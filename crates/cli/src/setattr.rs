@@ -10,12 +10,14 @@ use std::{
 
 use clap::Args;
 use forebay_client::{CommitLevel, InlineBound};
+use forebay_command::{
+    error::{CliError, CliResult},
+    posix,
+};
 
 use crate::{
-    error::{CliError, CliResult},
     layout::{choices, without_mount},
     mount_options::{parse_inline, parse_level},
-    posix,
 };
 
 /// What to set, of what.

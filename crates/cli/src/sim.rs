@@ -2,24 +2,22 @@
 //!
 //! Invariant: the same name, seed and options give the same bytes on stdout.
 
-mod picture;
 mod spider;
 mod wall;
 
 use std::path::Path;
 
 use clap::Args;
-use forebay_env::{real, sim::CpuCosts};
-use forebay_sim::lab::{self, JournalPlace, Machine, MeasuredCosts, Mode, Outcome, Window};
-use serde_json::{Value, json};
-
-use crate::{
-    bench::align,
+use forebay_command::{
     error::{CliError, CliResult},
-    format::utf8,
+    paths::utf8,
     progress,
+    table::align,
     units::parse_duration,
 };
+use forebay_env::{real, sim::CpuCosts};
+use forebay_lab::{self as lab, JournalPlace, Machine, MeasuredCosts, Mode, Outcome, Window};
+use serde_json::{Value, json};
 
 /// What to run.
 #[derive(Debug, Args)]

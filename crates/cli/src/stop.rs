@@ -1,9 +1,8 @@
 //! SIGTERM and Ctrl-C for commands that serve until they are stopped.
 #![allow(clippy::disallowed_methods)] // one thread that only waits for signals
 
+use forebay_command::posix;
 use forebay_env::sync::watch;
-
-use crate::posix;
 
 /// Becomes true at the first SIGINT, SIGTERM or SIGHUP. Call it before any other thread is started.
 pub fn requested() -> watch::Receiver<bool> {

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 use forebay_client::{Client, MountOptions};
-use forebay_env::{Env, real};
-
-use crate::{
-    ask,
-    cluster::ClusterArg,
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     progress,
 };
+use forebay_env::{Env, real};
+
+use crate::{ask, cluster_arg::ClusterArg};
 
 /// How long to wait for the MGS.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -10,15 +10,17 @@ use std::{
 };
 
 use clap::Args;
-
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult},
-    holders::{self, Device, Holder},
-    mount::resolve_point,
-    mounts::{self, Noted},
-    posix::{self, Unmount},
+    posix,
     processes::{self, PidFile},
     progress,
+};
+
+use crate::{
+    holders::{self, Device, Holder},
+    mount::resolve_point,
+    mounts::{self, Noted, Unmount},
 };
 
 /// How long a mount may take to make everything durable and end.
@@ -94,7 +96,7 @@ fn detach(mnt: &Path) -> CliResult {
     let (pid_file, noted) = (mounts::pid_file(mnt), Noted::of(mnt));
     let (pid, device) = (pid_file.running(), mounts::device(mnt).or_else(|| noted.read()));
     if mounts::is_mounted(mnt) {
-        posix::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
+        mounts::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
     }
     let Some(pid) = pid else { return Ok(()) };
     if pid_file.has_ended(pid, BUSY_TIMEOUT) {
@@ -140,7 +142,7 @@ fn cannot(mnt: &Path, words: &str) -> CliError {
 /// durable; later calls fail.
 pub fn end(mnt: &Path) -> CliResult {
     if mounts::is_mounted(mnt) {
-        posix::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
+        mounts::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
     }
     let _waiting = progress::spinner("waiting until everything is durable");
     match mounts::pid_file(mnt).stop(TIMEOUT) {
@@ -190,7 +192,7 @@ fn try_unmount(mnt: &Path, how: Unmount) -> io::Result<()> {
     let mut last = Ok(());
     let is_busy = |result: &io::Result<()>| result.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY));
     processes::wait_until(BUSY_TIMEOUT, || {
-        last = posix::unmount(mnt, how);
+        last = mounts::unmount(mnt, how);
         !is_busy(&last)
     });
     last

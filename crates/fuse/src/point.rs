@@ -11,7 +11,7 @@ use std::{
     io,
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::fs::{MetadataExt, PermissionsExt},
+        unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     },
     path::Path,
     sync::{Arc, Weak},
@@ -123,9 +123,17 @@ fn call_mount(source: &str, point: &str, flags: libc::c_ulong, data: &str) -> io
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether this process may open the kernel's device for file systems. Errors: why not, and what to do.
+/// Whether this process may open the kernel's device for file systems, and whether it is that device. Errors: the
+/// reason, and what to do.
 pub fn check_device() -> Result<(), String> {
-    open_device().map(drop).map_err(|(_, words)| words)
+    open_device().map_err(|(_, words)| words)?;
+    let device = fs::metadata(DEVICE);
+    match device.is_ok_and(|meta| meta.file_type().is_char_device() && meta.rdev() == libc::makedev(10, 229)) {
+        true => Ok(()),
+        false => {
+            Err(format!("{DEVICE} is not the kernel's device: make it anew (`mknod -m 666 {DEVICE} c 10 229` as root)"))
+        }
+    }
 }
 
 fn open_device() -> Result<File, (Errno, String)> {

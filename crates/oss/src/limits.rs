@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+/// Bytes of the store's table that a server keeps in memory.
+pub const TABLE_CACHE_BYTES: u64 = 256 << 20;
 /// Longest stretch one read request may ask for; the reply's bulk must fit a frame.
 pub const READ_BYTES: u32 = forebay_proto::limits::BULK_BYTES as u32;
 /// Bytes of blocks that one request may read from the device, however little of them it asks for. They stay in memory

@@ -10,7 +10,6 @@ pub mod disaster;
 mod disks;
 pub mod faults;
 pub mod histories;
-pub mod lab;
 mod links;
 mod mirror;
 pub mod model;

@@ -29,11 +29,11 @@ use std::{
 
 use clap::Args;
 use forebay_history::Dice;
+use forebay_proto::message::CommitLevel;
 
 use crate::figures::{Outcome, forebay};
 use course::Course;
 use faults::Fault;
-use level::Level;
 pub use probe::run as run_probe;
 use site::{Disks, Site};
 pub use worker::run as run_worker;
@@ -104,8 +104,8 @@ pub fn run(plan: &Plan) -> Outcome {
         None => forebay::build()?,
     };
     let levels = match plan.recovery {
-        Some(_) => vec![Level::Data; recovery::MOUNTS],
-        None => (0..plan.mounts.into()).map(Level::of_mount).collect(),
+        Some(_) => vec![CommitLevel::Data; recovery::MOUNTS],
+        None => (0..plan.mounts.into()).map(level::of_mount).collect(),
     };
     // Each round of replay leaves 256 MiB.
     let ost_size = if plan.recovery.is_some() { "2GiB" } else { "512MiB" };

@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    file::{FileModel, Write},
-    level::Level,
-};
+use forebay_proto::message::CommitLevel;
+
+use super::file::{FileModel, Write};
 use crate::figures::Outcome;
 
 /// Directories per worker: name `n` is in directory `n % DIRS`.
@@ -43,7 +42,7 @@ pub struct Death {
     pub sent_before_ms: u64,
     /// The mount's level. At `commit` acknowledged changes are certain, whoever died. At `memory` they are as certain
     /// as at `data`: the servers have them as long as they live, and a mount that lives has them when servers die.
-    pub level: Level,
+    pub level: CommitLevel,
 }
 
 /// The worker's model.
@@ -127,7 +126,7 @@ impl Model {
     /// Updates the model after the mount's death. Returns the number of unsynced changes that are certain nevertheless.
     pub fn died(&mut self, death: Death) -> u64 {
         let synced = self.certain;
-        if death.level == Level::Commit {
+        if death.level == CommitLevel::Commit {
             let acked = self.changes.iter().take_while(|(_, acked)| acked.is_some()).count();
             self.certain = self.certain.max(acked);
         } else if death.alone {
@@ -177,7 +176,7 @@ impl Model {
 }
 
 fn is_kept(write: &Write, acked_ms: u64, death: Death) -> bool {
-    if death.level == Level::Commit {
+    if death.level == CommitLevel::Commit {
         return true;
     }
     let is_kept_back = write.range.end - write.range.start <= KEPT_BACK;
@@ -229,9 +228,9 @@ mod tests {
         let mut late = alone.clone();
         late.changes.iter_mut().filter_map(|(_, acked)| acked.as_mut()).for_each(|at| *at += NAMES_SOONER_MS);
         std::mem::swap(&mut alone, &mut late);
-        alone.died(Death { alone: true, sent_before_ms: 3, level: Level::Data });
+        alone.died(Death { alone: true, sent_before_ms: 3, level: CommitLevel::Data });
         assert_eq!(alone.certain, 3, "the last may have been answered before the MDT was asked");
-        alone.died(Death { alone: true, sent_before_ms: 4, level: Level::Data });
+        alone.died(Death { alone: true, sent_before_ms: 4, level: CommitLevel::Data });
         assert_eq!(alone.certain, 4, "all that were acknowledged");
         let all = (alone.names.clone(), alone.changes.len());
         alone.dir_synced(1);
@@ -242,7 +241,7 @@ mod tests {
     #[test]
     fn names_that_were_acknowledged_at_level_commit_are_there_whoever_died() {
         let mut model = model();
-        assert_eq!(model.died(Death { level: Level::Commit, ..Death::default() }), 4);
+        assert_eq!(model.died(Death { level: CommitLevel::Commit, ..Death::default() }), 4);
         for right in [&[(1, 12), (2, 77), (3, 11)][..], &[(2, 77), (3, 11)]] {
             model.check_names(&found(right)).expect("the unlink was not acknowledged");
         }
@@ -263,12 +262,12 @@ mod tests {
             assert_eq!(model.died(death), unsynced);
             model.files[&1].writes.iter().map(|write| write.certain).collect::<Vec<_>>()
         };
-        for level in [Level::Data, Level::Memory] {
+        for level in [CommitLevel::Data, CommitLevel::Memory] {
             let alone = Death { alone: true, sent_before_ms: 50, level };
             assert_eq!(certain(alone, 2), [true, false, true, true, false]);
             assert_eq!(certain(Death { level, ..Death::default() }, 0), [false, false, false, true, false]);
         }
-        let together = Death { level: Level::Commit, ..Death::default() };
+        let together = Death { level: CommitLevel::Commit, ..Death::default() };
         assert_eq!(certain(together, 3), [true, true, true, true, false], "all that was acknowledged");
     }
 }

@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{hands::now_us, level::Level};
+use forebay_proto::message::CommitLevel;
+
+use super::hands::now_us;
 use crate::figures::{Outcome, forebay::Forebay, process::output};
 
 /// Number of OSTs.
@@ -49,7 +51,7 @@ pub struct Site {
     /// The mount processes.
     pub mounts: Vec<Process>,
     /// The commit levels of the mounts.
-    pub levels: Vec<Level>,
+    pub levels: Vec<CommitLevel>,
 }
 
 impl Process {
@@ -127,7 +129,7 @@ pub fn die_with_parent(command: &mut Command) {
 
 impl Site {
     /// Formats the targets; nothing runs yet.
-    pub fn make(forebay: &Forebay, dir: &Path, levels: Vec<Level>, ost_size: &str) -> Outcome<Self> {
+    pub fn make(forebay: &Forebay, dir: &Path, levels: Vec<CommitLevel>, ost_size: &str) -> Outcome<Self> {
         if dir.join("cluster").exists() {
             return Err(format!("{} is of an earlier run; look at it, then remove it", dir.display()));
         }

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::{crew, level::Level};
+use forebay_proto::message::CommitLevel;
+
+use super::crew;
 
 /// A set of durations.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +45,7 @@ pub struct Figures {
     /// Servers that lost power.
     pub servers_cut: u64,
     /// Mounts that got SIGKILL.
-    pub mounts_killed: BTreeMap<Level, u64>,
+    pub mounts_killed: BTreeMap<CommitLevel, u64>,
     /// Processes that were stopped and continued.
     pub paused: u64,
     /// Times that a mount got an error for a loss and was mounted again.
@@ -60,19 +62,19 @@ pub struct Figures {
     /// The same if a mount died too or had died before, or something was stopped.
     pub other_stalls: Samples,
     /// The counts of all workers, by the level of their mount.
-    pub work: BTreeMap<Level, crew::Tally>,
+    pub work: BTreeMap<CommitLevel, crew::Tally>,
     /// Runs of fsck that found nothing.
     pub fscks: u64,
 }
 
 impl Figures {
     /// Adds the counts of a worker on a mount of this level.
-    pub fn add(&mut self, level: Level, tally: crew::Tally) {
+    pub fn add(&mut self, level: CommitLevel, tally: crew::Tally) {
         self.work.entry(level).or_default().add(tally);
     }
 
     /// Prints what was done and compared on mounts of one level.
-    fn level(&self, f: &mut fmt::Formatter<'_>, level: Level, work: &crew::Tally) -> fmt::Result {
+    fn level(&self, f: &mut fmt::Formatter<'_>, level: CommitLevel, work: &crew::Tally) -> fmt::Result {
         let killed = self.mounts_killed.get(&level).copied().unwrap_or(0);
         writeln!(
             f,

@@ -13,10 +13,10 @@ use std::{
 };
 
 use forebay_history::Dice;
+use forebay_proto::message::CommitLevel;
 
 use super::{
     hands::{self, Trouble},
-    level::Level,
     model::{Change, Death, Model},
     notes::{Notes, Step},
     settle, stamp,
@@ -64,7 +64,7 @@ pub fn run(args: &[String]) -> Outcome {
     };
     let numbers: Vec<u64> = [number].into_iter().chain(numbers).filter_map(|number| number.parse().ok()).collect();
     let [number, seed, alone, sent_before_ms] = numbers[..] else { return Err("four numbers are missing".into()) };
-    let level = Level::parse(level).ok_or_else(|| format!("there is no level {level}"))?;
+    let level = CommitLevel::named(level).ok_or_else(|| format!("there is no level {level}"))?;
     let death = Death { alone: alone == 1, sent_before_ms, level };
     let done = work(number, Path::new(dir), Path::new(notes), seed, death);
     // The parent process shows this to the user.

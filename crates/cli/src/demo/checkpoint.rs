@@ -2,15 +2,11 @@
 
 use std::path::Path;
 
-use crate::{
-    bench::{
-        Crew,
-        ior::{Action, Order, Shape, Task, TaskConfig, TaskResult},
-    },
-    error::CliResult,
-    format::utf8,
-    units::MIB,
+use forebay_bench::{
+    Crew,
+    ior::{Action, Order, Shape, Task, TaskConfig, TaskResult},
 };
+use forebay_command::{error::CliResult, paths::utf8, units::MIB};
 
 /// Bytes of one write, as in applications that write checkpoints efficiently.
 pub const TRANSFER_BYTES: u64 = 1 << 20;

@@ -8,14 +8,15 @@ use std::{
     path::Path,
 };
 
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    posix,
+};
+
 use super::{
     crew::{Share, each, shares},
     dir::Dir,
     tree::{CHUNK_BYTES, Entry, Kind, Pulse, Tree, entry_of, read_entry},
-};
-use crate::{
-    error::{CliError, CliResult, Doing},
-    posix,
 };
 
 /// Compares `tree` with the tree at `at`: every name (and no additional one), mode, size, time, link target and byte.

@@ -16,16 +16,16 @@ use std::{
 };
 
 use clap::Args;
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    processes,
+};
 use forebay_proto::crc;
 use serde::{Deserialize, Serialize};
 
 use super::{
     copy::{Pace, copy},
     tree::{Bounds, Pulse, Tree},
-};
-use crate::{
-    error::{CliError, CliResult, Doing},
-    processes,
 };
 
 /// Name of the hidden command.

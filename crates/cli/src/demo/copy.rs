@@ -8,14 +8,15 @@ use std::{
     path::Path,
 };
 
+use forebay_command::{
+    error::{CliResult, Doing},
+    posix,
+};
+
 use super::{
     crew::{Share, each, parent_of, shares},
     dir::Dir,
     tree::{CHUNK_BYTES, Entry, Kind, Tree},
-};
-use crate::{
-    error::{CliResult, Doing},
-    posix,
 };
 
 /// Callbacks of a copy.

@@ -10,8 +10,9 @@ use std::{
     thread,
 };
 
+use forebay_command::error::CliResult;
+
 use super::tree::{Entry, Kind, Tree};
-use crate::error::CliResult;
 
 /// Threads that copy or compare in parallel: more than processors, because each mostly waits.
 pub const COPIERS: usize = 8;
@@ -83,7 +84,7 @@ pub fn each<W>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::CliError;
+    use forebay_command::error::CliError;
 
     fn tree(entries: &[(&str, Kind)]) -> Tree {
         let entry = |(path, kind): &(&str, Kind)| Entry { path: path.into(), kind: kind.clone(), mode: 0, mtime_ns: 0 };

@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use crate::posix;
+use forebay_command::posix;
 
 /// An open directory, for operations on names in it.
 pub struct Dir(OwnedFd);

@@ -9,6 +9,11 @@ use std::{
     time::Duration,
 };
 
+use forebay_command::{
+    error::{CliError, CliResult},
+    posix,
+    processes::wait_until,
+};
 use forebay_proto::TargetId;
 use serde_json::Value;
 
@@ -17,11 +22,6 @@ use super::{
     site::Site,
     tree::{Pulse, Tree},
     volume::Volume,
-};
-use crate::{
-    error::{CliError, CliResult},
-    posix,
-    processes::wait_until,
 };
 
 /// How long a killed server stays away.

@@ -17,6 +17,10 @@ use std::{
 
 use bytes::Bytes;
 use forebay_client::{Attr, Caller, Client, LayoutSpec, MountOptions, OpenMode, SetAttributes, SetTime};
+use forebay_command::{
+    error::{CliError, CliResult, Doing},
+    posix,
+};
 use forebay_env::{Address, real};
 use forebay_proto::Fid;
 
@@ -25,10 +29,6 @@ use super::{
     crew::COPIERS,
     tree::{CHUNK_BYTES, Entry, Kind, Pulse, Tree},
     volume::{Volume, bytes_per_ost},
-};
-use crate::{
-    error::{CliError, CliResult, Doing},
-    posix,
 };
 
 /// How often the progress of other threads is read.

@@ -27,12 +27,13 @@ mod watchdog;
 use std::path::PathBuf;
 
 use clap::Args;
-
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult, Doing},
-    mounts, posix,
+    posix,
     units::{show_bytes, show_count},
 };
+
+use crate::mounts;
 use checkpoint::Size;
 use site::{Base, Shape, Site};
 use tree::{Bounds, Tree};
@@ -60,7 +61,7 @@ pub struct DemoArgs {
     #[arg(long)]
     pub library: bool,
     /// Bytes of each process of a checkpoint
-    #[arg(long, hide = true, value_parser = crate::units::parse_positive_size)]
+    #[arg(long, hide = true, value_parser = forebay_command::units::parse_positive_size)]
     pub checkpoint_size: Option<u64>,
 }
 
@@ -146,7 +147,7 @@ fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<Str
 fn may_mount(args: &DemoArgs) -> bool {
     let why = if args.library {
         "As asked, nothing is mounted".to_owned()
-    } else if let Err(why) = posix::check_fuse_device() {
+    } else if let Err(why) = forebay_fuse::check_device() {
         format!("Nothing can be mounted here, as {why}")
     } else if !posix::may_mount() {
         "Only root may mount here (in a container, one with CAP_SYS_ADMIN)".to_owned()

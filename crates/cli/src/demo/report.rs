@@ -1,10 +1,11 @@
 //! The page a person reads at the end of the demo.
 
-use super::{checkpoint::Pace, faults::KillPhase, tree::Tree};
-use crate::{
-    bench::align,
+use forebay_command::{
+    table::align,
     units::{show_bytes, show_count, show_seconds},
 };
+
+use super::{checkpoint::Pace, faults::KillPhase, tree::Tree};
 
 /// The rate of a copy of the tree.
 #[derive(Clone, Copy, Debug)]

@@ -12,17 +12,20 @@ use super::{
     volume::{Directory, Volume},
     watchdog::{self, Watchdog},
 };
+use forebay_command::{
+    cluster::Cluster,
+    error::{CliError, CliResult},
+    posix,
+    processes::{self, PidFile},
+};
 use forebay_env::real;
 use forebay_proto::TargetId;
 use serde_json::Value;
 
 use crate::{
-    cluster::{Cluster, ClusterArg},
-    down,
-    error::{CliError, CliResult},
-    mount, mounts,
-    posix::{self, Unmount},
-    processes::{self, PidFile},
+    cluster_arg::ClusterArg,
+    down, mount,
+    mounts::{self, Unmount},
     serve::DisksArgs,
     status, sync,
     up::{self, UpArgs, server_processes},
@@ -225,7 +228,7 @@ pub fn end_now(base: &Base) {
 pub fn clear(base: &Base, keep: bool) {
     let (mnt, run_dir) = (base.dir.join("mnt"), base.dir.join("cluster/run"));
     if mounts::is_mounted(&mnt)
-        && let Err(error) = posix::unmount(&mnt, Unmount::Lazily)
+        && let Err(error) = mounts::unmount(&mnt, Unmount::Lazily)
     {
         eprintln!("forebay: cannot unmount {}: {error}", mnt.display());
     }

@@ -7,6 +7,13 @@ use std::{
     time::Duration,
 };
 
+use forebay_command::{
+    error::{CliResult, Doing},
+    posix,
+    progress::{self, Bar, Counts},
+    units::show_bytes,
+};
+
 use super::{
     checkpoint::{Checkpoint, Size},
     faults,
@@ -15,12 +22,7 @@ use super::{
     tree::{Pulse, Tree},
     volume::{Directory, Volume},
 };
-use crate::{
-    error::{CliResult, Doing},
-    fsck, posix,
-    progress::{self, Bar, Counts},
-    units::show_bytes,
-};
+use crate::fsck;
 
 /// How often a bar reads the copiers' progress.
 const LOOK: Duration = Duration::from_millis(200);

@@ -9,12 +9,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
+use forebay_command::{
     error::{CliResult, Doing},
     posix,
 };
+use serde::{Deserialize, Serialize};
 
 /// Bytes of one read or write of a copier.
 pub const CHUNK_BYTES: usize = 1 << 20;

@@ -7,16 +7,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use forebay_bench::ior::drop_caches;
+use forebay_command::{
+    error::{CliResult, Doing},
+    posix,
+};
+
 use super::{
     checkpoint::{self, Checkpoint, Pace},
     compare, copier,
     tree::{Pulse, Tree},
 };
-use crate::{
-    bench::ior::drop_caches,
-    error::{CliResult, Doing},
-    layout, posix,
-};
+use crate::layout;
 
 /// The operations of the demo's programs.
 pub trait Volume: Sync {

@@ -10,8 +10,9 @@ use std::{
     time::Duration,
 };
 
+use forebay_command::processes::PidFile;
+
 use super::site::{self, Base};
-use crate::processes::PidFile;
 
 /// Time between two checks of the processes.
 const LOOK: Duration = Duration::from_millis(500);

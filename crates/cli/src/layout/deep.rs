@@ -14,7 +14,7 @@ use std::{
     rc::Rc,
 };
 
-use crate::error::CliResult;
+use forebay_command::error::CliResult;
 
 /// The kernel accepts a path of this length with a name behind it.
 const LONG: usize = 2048;

@@ -15,17 +15,18 @@ use std::{
 };
 
 use clap::Args;
+use forebay_command::{
+    error::{CliError, CliResult, complain},
+    posix,
+    units::parse_size,
+};
 use serde_json::Value;
 
 use super::{
     deep::{self, Place},
     layout_of_place,
 };
-use crate::{
-    error::{CliError, CliResult, complain},
-    posix, refused,
-    units::parse_size,
-};
+use crate::refused;
 
 /// The text of `--help`.
 const HELP: &str = "\

@@ -5,14 +5,14 @@
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+use forebay_command::{
+    error::{CliError, CliResult},
+    units::{parse_size, show_bytes},
+};
 use forebay_proto::limits;
 use serde_json::Value;
 
 use super::{Choices, layout_of};
-use crate::{
-    error::{CliError, CliResult},
-    units::{parse_size, show_bytes},
-};
 
 /// One flag with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use std::{
 };
 
 use clap::Args;
+use forebay_command::error::{CliResult, Doing};
 use serde_json::Value;
 
 use super::{
     deep::{self, Place},
     layout_of_place, plain,
 };
-use crate::error::{CliResult, Doing};
 
 /// Whose layout to show.
 #[derive(Debug, Args)]
@@ -80,7 +80,11 @@ pub struct GetstripeArgs {
 }
 
 fn parse_end(text: &str) -> Result<u64, String> {
-    if text == "-1" || text.eq_ignore_ascii_case("eof") { Ok(u64::MAX) } else { crate::units::parse_size(text) }
+    if text == "-1" || text.eq_ignore_ascii_case("eof") {
+        Ok(u64::MAX)
+    } else {
+        forebay_command::units::parse_size(text)
+    }
 }
 
 /// Shows the layouts.

@@ -18,13 +18,13 @@ use std::{
 };
 
 use clap::Args;
-
-use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, setstripe::warn_of_fewer, without_mount};
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     posix,
     progress::{self, Bar, Counts},
 };
+
+use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, setstripe::warn_of_fewer, without_mount};
 
 /// Read before the copy: the version of the file's content. Written after it: the copy and that version.
 const MIGRATE: &CStr = c"forebay.migrate";

@@ -14,13 +14,13 @@ pub mod setstripe;
 
 use std::{ffi::CStr, path::Path};
 
-use serde_json::Value;
-
-use self::deep::Place;
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult, Doing},
     posix,
 };
+use serde_json::Value;
+
+use self::deep::Place;
 
 /// The layout's attribute.
 pub const LAYOUT: &CStr = c"forebay.layout";

@@ -6,12 +6,12 @@ use std::{
 };
 
 use clap::Args;
-
-use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, without_mount};
-use crate::{
+use forebay_command::{
     error::{CliError, CliResult, program},
     posix,
 };
+
+use super::{LAYOUT, choices, flags::LayoutFlags, layout_of, parent_of, without_mount};
 
 /// What new files get.
 #[derive(Debug, Args)]

@@ -9,16 +9,14 @@ pub mod of_cluster;
 
 use std::{rc::Rc, time::Duration};
 
+use forebay_command::error::{CliError, CliResult, Doing};
 use forebay_env::{
     Address, Env, Listener,
     sync::{mpsc, oneshot},
 };
 use forebay_target::{Target, TargetMetrics};
 
-use crate::{
-    error::{CliError, CliResult, Doing},
-    serve,
-};
+use crate::serve;
 
 /// A target that does not reply within this time is left out of the page.
 const TIMEOUT: Duration = Duration::from_secs(2);

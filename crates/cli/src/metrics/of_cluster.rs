@@ -1,12 +1,14 @@
 //! Addresses at which the processes of a cluster of `up` serve metrics, as its description records them.
 
+use forebay_command::{
+    cluster::Cluster,
+    error::{CliError, CliResult},
+    processes::PidFile,
+};
 use forebay_env::Address;
 
 use super::{Place, parse_address, plain, refuse_public, url};
 use crate::{
-    cluster::Cluster,
-    error::{CliError, CliResult},
-    processes::PidFile,
     serve,
     up::{UpArgs, server_processes},
 };

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
+use forebay_command::{
+    error::{CliError, CliResult},
+    paths::utf8,
+    progress,
+    table::align,
+};
 use forebay_env::real;
-use forebay_sim::lab::{self, Curve, Gtc, GtcRun, Machine, Outcome, Row, Spider, SpiderOptions, plot};
+use forebay_lab::{self as lab, Curve, Gtc, GtcRun, Machine, Outcome, Plot, Row, Spider, SpiderOptions, plot};
 use serde_json::{Value, json};
 
-use super::{SimArgs, changed, load, picture::Plot, round, window};
-use crate::{
-    bench::align,
-    error::{CliError, CliResult},
-    format::utf8,
-    progress,
-};
+use super::{SimArgs, changed, load, round, window};
 
 /// [Spider] figure 6 goes from 1 to 512.
 const THREADS: [u32; 6] = [1, 16, 32, 128, 256, 512];

@@ -3,19 +3,19 @@
 
 use std::path::Path;
 
+use forebay_command::{
+    error::{CliError, CliResult},
+    paths::utf8,
+    progress,
+    table::align,
+};
 use forebay_env::real;
-use forebay_sim::lab::{
-    self, Machine, WALL_COMPARED_AT, WALL_DEVICES, WALL_OPERATIONS, Wall, WallOptions, WallRun, plot,
+use forebay_lab::{
+    self as lab, Machine, Plot, WALL_COMPARED_AT, WALL_DEVICES, WALL_OPERATIONS, Wall, WallOptions, WallRun, plot,
 };
 use serde_json::{Value, json};
 
-use super::{SimArgs, changed, load, picture::Plot, round};
-use crate::{
-    bench::align,
-    error::{CliError, CliResult},
-    format::utf8,
-    progress,
-};
+use super::{SimArgs, changed, load, round};
 
 /// Lines of a plot.
 const PLOT_LINES: usize = 20;

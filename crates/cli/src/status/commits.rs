@@ -1,11 +1,10 @@
 //! Journals and commits: how full the journals are, the number of commits, why each group closed, how long it took.
 
-use serde_json::Value;
-
-use crate::{
-    bench::align,
+use forebay_command::{
+    table::align,
     units::{show_bytes, show_count},
 };
+use serde_json::Value;
 
 const HEADS: [&str; 10] =
     ["journal", "used", "free", "commits", "by time", "by size", "on demand", "p50", "p99", "max"];

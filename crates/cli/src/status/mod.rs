@@ -6,20 +6,18 @@ mod sizes;
 use std::path::Path;
 
 use clap::Args;
+use forebay_command::{
+    cluster::Cluster,
+    error::{CliError, CliResult},
+    processes::{self, PidFile},
+    table::align,
+    units::{show_bytes, show_count},
+};
 use forebay_env::{Address, Env, real};
 use forebay_proto::Transno;
 use serde_json::{Value, json};
 
-use crate::{
-    ask,
-    bench::align,
-    cluster::{Cluster, ClusterArg},
-    error::{CliError, CliResult},
-    lost, metrics, mounts,
-    processes::{self, PidFile},
-    units::{show_bytes, show_count},
-    up::server_processes,
-};
+use crate::{ask, cluster_arg::ClusterArg, lost, metrics, mounts, up::server_processes};
 
 /// Of which cluster.
 #[derive(Debug, Args)]

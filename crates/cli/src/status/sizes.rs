@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use crate::{
-    bench::align,
+use forebay_command::{
+    table::align,
     units::{show_bytes, show_count},
 };
+use serde_json::Value;
 
 /// Upper bounds of the columns, in KiB, with their heads. A further column counts larger requests.
 const COLUMNS: [(u64, &str); 9] = [

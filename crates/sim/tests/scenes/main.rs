@@ -14,7 +14,6 @@ mod grants;
 mod holes;
 mod inline;
 mod inline_bounds;
-mod laboratory;
 mod late_recovery;
 mod layouts;
 mod leases;

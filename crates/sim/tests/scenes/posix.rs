@@ -10,7 +10,7 @@ use forebay_client::{
 };
 use forebay_proto::{Errno, Fid};
 
-use crate::two_clients::{Scene, begin, caller, content, open};
+use crate::scene::{Scene, begin, caller, content, open};
 
 const OWNER: u32 = 5;
 const GROUP: u32 = 6;
@@ -58,7 +58,7 @@ async fn has_capabilities(client: &Client, fid: Fid) -> bool {
 /// and hold what was appended there.
 #[test]
 fn appends_of_two_clients_lie_one_after_another() {
-    let scene = Scene::new(1);
+    let scene = Scene::new(1, &["first", "second"]);
     scene.sim.block_on(async {
         let (first, second) = scene.mounts().await;
         let log = begin(&first, b"log").await.into();
@@ -82,7 +82,7 @@ fn appends_of_two_clients_lie_one_after_another() {
 /// another file, does not. Then the writer and all servers lose power. The first is there, the second is not.
 #[test]
 fn a_write_that_asks_for_it_is_durable_when_it_returns() {
-    let scene = Scene::new(2);
+    let scene = Scene::new(2, &["first", "second"]);
     scene.sim.block_on(async {
         let (writer, reader) = scene.mounts().await;
         let (kept, lost) = (begin(&writer, b"kept").await, begin(&writer, b"lost").await);
@@ -111,7 +111,7 @@ async fn program(client: &Client, name: &[u8], mode: u32) -> OpenFile {
 /// set-group-id where the group may not execute the file.
 #[test]
 fn a_write_of_an_unprivileged_user_clears_set_ids() {
-    let scene = Scene::new(3);
+    let scene = Scene::new(3, &["first", "second"]);
     scene.sim.block_on(async {
         let (client, looker) = scene.mounts().await;
         for (number, (who, before, after)) in [
@@ -138,7 +138,7 @@ fn a_write_of_an_unprivileged_user_clears_set_ids() {
 /// whichever kind of change it is: an append, a punch, a copy, a truncate through the handle or by name.
 #[test]
 fn each_change_of_bytes_removes_privileges_given_to_an_open_file() {
-    let scene = Scene::new(4);
+    let scene = Scene::new(4, &["first", "second"]);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         let (file, source) = (begin(&client, b"f").await, begin(&client, b"source").await);
@@ -174,7 +174,7 @@ fn each_change_of_bytes_removes_privileges_given_to_an_open_file() {
 /// An open that truncates a file with privileges removes them, and returns a file without bytes.
 #[test]
 fn a_truncating_open_removes_privileges() {
-    let scene = Scene::new(5);
+    let scene = Scene::new(5, &["first", "second"]);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         let file = program(&client, b"f", 0o4777).await;
@@ -191,7 +191,7 @@ fn a_truncating_open_removes_privileges() {
 /// A file without privileges is written, and privileges are not asked for: the writes are buffered, without a request.
 #[test]
 fn writes_to_a_file_without_privileges_ask_for_none() {
-    let scene = Scene::new(6);
+    let scene = Scene::new(6, &["first", "second"]);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         let file = PendingFile::from(begin(&client, b"f").await);
@@ -208,7 +208,7 @@ fn writes_to_a_file_without_privileges_ask_for_none() {
 /// program has ended.
 #[test]
 fn a_running_program_is_not_truncated() {
-    let scene = Scene::new(7);
+    let scene = Scene::new(7, &["first", "second"]);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;
         let file = begin(&client, b"program").await;
