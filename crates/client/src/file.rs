@@ -610,3 +610,6 @@ impl Drop for OpenInner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,7 @@ pub(crate) struct Accesses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Dice;
 
     #[test]
     fn relative_access_times_move_after_a_change_and_once_a_day() {
@@ -65,5 +66,29 @@ mod tests {
     fn all_or_no_reads_move_access_times_where_that_was_asked_for() {
         assert!(AccessTimes::Always.moves(10, 9, 0) && !AccessTimes::Always.moves(9, 9, 0));
         assert!(!AccessTimes::Never.moves(10, 5, 7));
+    }
+
+    #[test]
+    fn a_relative_access_time_never_stays_behind_a_change_nor_a_day_behind_the_last_read() {
+        for seed in 0..200 {
+            let mut dice = Dice::new(seed);
+            let (mut now, mut accessed, mut changed) = (DAY_NS, 0, 0);
+            for _ in 0..100 {
+                now += 1 + dice.below(DAY_NS as u64 / 3) as i64;
+                if dice.one_in(3) {
+                    changed = now;
+                    continue;
+                }
+                if AccessTimes::Relative.moves(now, accessed, changed) {
+                    assert!(accessed <= changed || now - accessed >= DAY_NS, "seed {seed}: it moves for nothing");
+                    accessed = now;
+                }
+                assert!(accessed > changed && now - accessed < DAY_NS, "seed {seed}: {accessed} of {now}");
+            }
+        }
+        assert!(
+            !AccessTimes::Relative.moves(i64::MIN, i64::MAX, 0)
+                && AccessTimes::Relative.moves(i64::MAX, i64::MIN, i64::MIN)
+        );
     }
 }
