@@ -193,10 +193,13 @@ fn with_many_fetches_and_changes_under_way_only_bytes_of_the_file_as_it_is_are_f
                     file.changes.push((changing, range));
                 }
                 9 if !file.changes.is_empty() => {
-                    // The bytes change while the change is under way.
-                    let (changing, range) = file.changes.swap_remove(dice.below(file.changes.len() as u64) as usize);
-                    file.contents[range.start as usize..range.end as usize].fill(dice.below(256) as u8);
-                    drop(changing);
+                    let at = dice.below(file.changes.len() as u64) as usize;
+                    // The bytes change at some time while the change is under way, or more than once.
+                    let changed = file.changes[at].1.clone();
+                    file.contents[changed.start as usize..changed.end as usize].fill(dice.below(256) as u8);
+                    if dice.one_in(2) {
+                        file.changes.swap_remove(at);
+                    }
                 }
                 10 if dice.one_in(4) && file.changes.is_empty() => {
                     // Another client changed it after it had recalled the lease.
