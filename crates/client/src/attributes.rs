@@ -102,3 +102,6 @@ impl SetAttributes {
         Some(attr)
     }
 }
+
+#[cfg(test)]
+mod tests;

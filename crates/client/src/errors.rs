@@ -99,25 +99,4 @@ impl From<Trouble> for ClientError {
 }
 
 #[cfg(test)]
-mod tests {
-    use forebay_proto::ErrorReply;
-
-    use super::*;
-
-    #[test]
-    fn answers_for_the_library_never_reach_a_program() {
-        for errno in [Errno::RECOVERING, Errno::EVICTED, Errno::STALE_EPOCH, Errno::STOPPED, Errno::EPROTO] {
-            let error = ClientError::from(RpcError::Reply(ErrorReply::new(errno, "why")));
-            assert_eq!(error, ClientError::new(Errno::EIO, "why"));
-        }
-        assert_eq!(ClientError::from(RpcError::Reply(Errno::ENOSPC.into())).errno, Errno::ENOSPC);
-        assert_eq!(ClientError::from(RpcError::Evicted("silent for long".into())).errno, Errno::EIO);
-    }
-
-    #[test]
-    fn stale_epochs_and_layouts_are_told_from_failures() {
-        assert!(matches!(Trouble::from(RpcError::Reply(Errno::STALE_EPOCH.into())), Trouble::Stale(_)));
-        assert!(matches!(Trouble::from(RpcError::Reply(Errno::STALE_LAYOUT.into())), Trouble::Stale(_)));
-        assert!(matches!(Trouble::from(RpcError::Reply(Errno::ESTALE.into())), Trouble::Failed(_)));
-    }
-}
+mod tests;

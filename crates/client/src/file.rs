@@ -601,3 +601,6 @@ impl Drop for OpenInner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

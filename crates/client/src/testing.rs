@@ -1,6 +1,6 @@
-//! Chance for tests: the same seed, the same cases.
+//! For tests: chance (the same seed, the same cases), and what many of them begin with.
 
-use forebay_proto::{Component, FOR_EVER, Layout};
+use forebay_proto::{Component, FOR_EVER, Fid, Layout, message::Attr};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -44,5 +44,25 @@ impl Dice {
         let layout = Layout { components, ..Layout::plain(1, 64 << 10, vec![0]) };
         assert_eq!(layout.validate(), Ok(()));
         layout
+    }
+}
+
+/// Attributes of a regular file with this number, without bytes.
+pub(crate) fn attr(low: u64) -> Attr {
+    Attr {
+        fid: Fid { high: 0, low },
+        mode: 0o100_644,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+        btime_ns: 0,
+        truncate_epoch: 0,
+        attr_epoch: 0,
+        flags: 0,
     }
 }

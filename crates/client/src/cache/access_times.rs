@@ -107,6 +107,7 @@ impl Accesses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Dice;
 
     #[test]
     fn relative_access_times_move_after_a_change_and_once_a_day() {
@@ -157,5 +158,29 @@ mod tests {
             (0..limits::ACCESSES as u64 + 5).filter(|low| accesses.note(Fid { high: 1, low: *low }, 1, Time(0)));
         assert_eq!(noted.count(), limits::ACCESSES);
         assert!(accesses.note(Fid { high: 1, low: 0 }, 2, Time(0)), "one that is there may move");
+    }
+
+    #[test]
+    fn a_relative_access_time_never_stays_behind_a_change_nor_a_day_behind_the_last_read() {
+        for seed in 0..200 {
+            let mut dice = Dice::new(seed);
+            let (mut now, mut accessed, mut changed) = (DAY_NS, 0, 0);
+            for _ in 0..100 {
+                now += 1 + dice.below(DAY_NS as u64 / 3) as i64;
+                if dice.one_in(3) {
+                    changed = now;
+                    continue;
+                }
+                if AccessTimes::Relative.moves(now, accessed, changed) {
+                    assert!(accessed <= changed || now - accessed >= DAY_NS, "seed {seed}: it moves for nothing");
+                    accessed = now;
+                }
+                assert!(accessed > changed && now - accessed < DAY_NS, "seed {seed}: {accessed} of {now}");
+            }
+        }
+        assert!(
+            !AccessTimes::Relative.moves(i64::MIN, i64::MAX, 0)
+                && AccessTimes::Relative.moves(i64::MAX, i64::MIN, i64::MIN)
+        );
     }
 }

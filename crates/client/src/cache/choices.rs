@@ -65,29 +65,4 @@ impl Choice {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reply_to_an_earlier_question_does_not_bring_an_old_choice_back() {
-        let (data, commit) = (Some(CommitLevel::Data), Some(CommitLevel::Commit));
-        let mut known = Known::default();
-        known.see(commit, Ticket::numbered(5));
-        known.see(None, Ticket::numbered(4));
-        assert_eq!((known.own(), known.commits()), (commit, true));
-        known.see(data, Ticket::numbered(5));
-        assert_eq!((known.own(), known.commits()), (data, false));
-        known.see(None, Ticket::numbered(6));
-        assert_eq!(known.own(), None);
-    }
-
-    #[test]
-    fn two_attributes_choose_something() {
-        let bound = InlineBound::new(4096);
-        let made = Choice::made(INLINE_XATTR, Some(b"4KiB"));
-        assert!(matches!(made, Some(Choice::InlineBound(own)) if own == bound));
-        assert!(matches!(Choice::made(INLINE_XATTR, None), Some(Choice::InlineBound(None))));
-        assert!(matches!(Choice::made(COMMIT_XATTR, Some(b"commit")), Some(Choice::Level(Some(CommitLevel::Commit)))));
-        assert!(Choice::made(b"user.forebay.layout", Some(b"-c 1")).is_none());
-    }
-}
+mod tests;

@@ -56,3 +56,6 @@ impl InlineData {
         self.0.borrow().is_some()
     }
 }
+
+#[cfg(test)]
+mod tests;

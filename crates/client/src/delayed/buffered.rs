@@ -205,3 +205,6 @@ fn meets(ranges: &[(u64, u64)], start: u64, end: u64) -> bool {
     let next = ranges.partition_point(|(_, to)| *to <= start);
     ranges.get(next).is_some_and(|(from, _)| *from < end)
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,3 +90,6 @@ impl OnPendingCreate {
         Self { attr, writes: Vec::new(), bytes: 0, at_ns: 0, set_attr: None, instance }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,27 +61,4 @@ impl Fids {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fids_are_taken_once_each_and_the_next_sequence_follows() {
-        let mut leases = Leases::default();
-        let last = (1 << FID_SEQUENCE_BITS) - 1;
-        leases.leases.push(Lease { mdt_index: 0, sequence: FidSequence(5), next: last });
-        leases.leases.push(Lease { mdt_index: 0, sequence: FidSequence(8), next: 1 });
-        assert_eq!(leases.take(), Some(Fid::new(0, FidSequence(5), last)));
-        assert_eq!(leases.take(), Some(Fid::new(0, FidSequence(8), 1)));
-        assert_eq!(leases.take(), Some(Fid::new(0, FidSequence(8), 2)));
-    }
-
-    #[test]
-    fn another_sequence_is_asked_for_before_the_last_is_used_up() {
-        let mut leases = Leases::default();
-        assert!(leases.is_low() && leases.take().is_none());
-        leases.leases.push(Lease { mdt_index: 0, sequence: FidSequence(5), next: 1 });
-        assert!(!leases.is_low());
-        leases.leases[0].next = (1 << FID_SEQUENCE_BITS) - limits::FIDS_AHEAD;
-        assert!(leases.is_low() && leases.take().is_some());
-    }
-}
+mod tests;

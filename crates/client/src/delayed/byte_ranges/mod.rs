@@ -175,3 +175,6 @@ impl Sharing {
 fn covers(claimed: &[Pieces], offset: u64, length: u64) -> bool {
     claimed.iter().any(|pieces| pieces.covers(offset, length))
 }
+
+#[cfg(test)]
+mod tests;

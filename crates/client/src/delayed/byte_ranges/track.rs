@@ -44,34 +44,4 @@ impl Track {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn track(writes: &[(u64, u64)]) -> Option<Pieces> {
-        let mut track = Track::new(writes[0].0, writes[0].1, Time(0));
-        writes[1..].iter().for_each(|(offset, length)| track.note(*offset, *length, Time(0)));
-        track.expected()
-    }
-
-    #[test]
-    fn what_comes_again_and_again_is_expected() {
-        let expected = Pieces::endless(7, 10, 30);
-        assert_eq!(track(&[(7, 10), (37, 10), (67, 10)]), None);
-        assert_eq!(track(&[(7, 10), (37, 10), (67, 10), (97, 10)]), expected);
-        assert_eq!(track(&[(0, 5), (7, 10), (37, 10), (67, 10), (97, 10), (127, 10)]), expected);
-    }
-
-    #[test]
-    fn nothing_is_expected_of_what_changes_goes_back_or_has_no_gaps() {
-        for writes in [
-            [(7, 10), (37, 10), (67, 10), (97, 9)],
-            [(7, 10), (37, 10), (67, 10), (98, 10)],
-            [(97, 10), (67, 10), (37, 10), (7, 10)],
-            [(7, 10), (17, 10), (27, 10), (37, 10)],
-            [(7, 10), (7, 10), (7, 10), (7, 10)],
-            [(0, 10), (5, 10), (10, 10), (15, 10)],
-        ] {
-            assert_eq!(track(&writes), None, "{writes:?}");
-        }
-    }
-}
+mod tests;
