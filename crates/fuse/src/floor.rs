@@ -18,10 +18,7 @@ use std::{
 use bytes::Bytes;
 use forebay_env::{AlignedBuf, Env};
 use forebay_proto::limits::LEASE_CLIENT_TERM;
-use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, LockOwner, OpenFlags, TimeOrNow,
-    WriteFlags,
-};
+use fuser::{Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, LockOwner, OpenFlags, TimeOrNow, WriteFlags};
 
 use crate::{
     answer::GENERATION,
@@ -220,10 +217,6 @@ impl Filesystem for Floor {
         _mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
         _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
         self.serve(move |inodes| attr(reply, inodes.attr(ino.0)));

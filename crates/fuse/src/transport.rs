@@ -16,8 +16,7 @@ use std::{
 use bytes::Bytes;
 use forebay_client::{ClientResult, DirEntry, SetAttributes, mode::with_umask};
 use fuser::{
-    BsdFileFlags, FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    TimeOrNow, WriteFlags,
+    FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, TimeOrNow, WriteFlags,
 };
 
 use crate::{
@@ -186,10 +185,6 @@ impl Filesystem for Transport {
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
         fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
         let mode = mode.map(|mode| mode & forebay_client::mode::PERMISSIONS);

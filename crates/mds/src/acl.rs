@@ -1,5 +1,5 @@
-//! POSIX access control lists: their encoding as xattrs, the access they allow, and how chmod and inheritance change
-//! them. Pure.
+//! POSIX access control lists: their encoding as xattrs, and how chmod and inheritance change them. Pure.
+//! Not here: the access that they allow (`perm`).
 //!
 //! An inode's access list holds more than its mode can express. Where both apply they agree: the entries for the owner,
 //! for others, and for the mask (without a mask, the group) equal the mode's bits. A list that says no more than the
@@ -9,9 +9,7 @@
 //! groups.
 
 use bytes::Bytes;
-use forebay_proto::{DecodeError, Errno, message::Caller};
-
-use crate::{inode::Inode, perm};
+use forebay_proto::{DecodeError, Errno};
 
 /// The attribute that holds the access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -25,12 +23,18 @@ const NOBODY: u32 = u32::MAX;
 
 /// What an entry applies to, in the order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Tag {
+pub enum Tag {
+    /// The inode's owner.
     Owner,
+    /// The user with this id.
     User(u32),
+    /// The inode's group.
     Group,
+    /// The group with this id.
     NamedGroup(u32),
+    /// All but the owner and others: the most that their entries allow.
     Mask,
+    /// Everybody else.
     Others,
 }
 
@@ -88,7 +92,13 @@ impl Acl {
         value.into()
     }
 
-    fn bits(&self, wanted: Tag) -> Option<u32> {
+    /// The entries and their permission bits, in their order.
+    pub fn entries(&self) -> &[(Tag, u32)] {
+        &self.0
+    }
+
+    /// The permission bits of an entry, if there is one.
+    pub fn bits(&self, wanted: Tag) -> Option<u32> {
         self.0.iter().find(|(tag, _)| *tag == wanted).map(|(_, bits)| *bits)
     }
 
@@ -126,30 +136,11 @@ impl Acl {
         let kept = mode & !0o777 | list.mode();
         (list, kept)
     }
+}
 
-    /// Refuses (EACCES) unless `caller`, not user 0, has all of `wanted`.
-    pub fn access(&self, caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> {
-        let allowed = |bits: u32| if bits & wanted == wanted { Ok(()) } else { Err(Errno::EACCES) };
-        let mask = self.bits(Tag::Mask).unwrap_or(7);
-        if caller.uid == inode.uid {
-            return allowed(self.bits(Tag::Owner).unwrap_or(0));
-        }
-        if let Some(bits) = self.bits(Tag::User(caller.uid)) {
-            return allowed(bits & mask);
-        }
-        let of_group = |(tag, bits): &(Tag, u32)| match tag {
-            Tag::Group => perm::in_group(caller, inode.gid).then_some(*bits),
-            Tag::NamedGroup(gid) => perm::in_group(caller, *gid).then_some(*bits),
-            _ => None,
-        };
-        let groups: Vec<u32> = self.0.iter().filter_map(of_group).collect();
-        if groups.is_empty() {
-            return allowed(self.bits(Tag::Others).unwrap_or(0));
-        }
-        // Any one group that allows all of it does.
-        let any = groups.iter().any(|bits| bits & mask & wanted == wanted);
-        if any { Ok(()) } else { Err(Errno::EACCES) }
-    }
+/// True for the name of an attribute that holds a list.
+pub fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS || name == DEFAULT
 }
 
 fn kind(tag: Tag) -> u8 {
@@ -179,16 +170,16 @@ fn entry(bytes: &[u8]) -> Result<(Tag, u32), Errno> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::inode::{S_IFREG, tests::plain_file};
+    use crate::inode::S_IFREG;
 
     fn list(entries: &[(Tag, u32)]) -> Acl {
         Acl(entries.to_vec())
     }
 
     /// rw- owner, user 5 r-x, group r--, group 9 rwx, mask r-x, others ---
-    fn sample() -> Acl {
+    pub(crate) fn sample() -> Acl {
         list(&[
             (Tag::Owner, 6),
             (Tag::User(5), 5),
@@ -197,10 +188,6 @@ mod tests {
             (Tag::Mask, 5),
             (Tag::Others, 0),
         ])
-    }
-
-    fn user(uid: u32, groups: &[u32]) -> Caller {
-        Caller { uid, gid: 1_000_000, groups: groups.to_vec() }
     }
 
     #[test]
@@ -221,18 +208,6 @@ mod tests {
         for bad in [&b""[..], b"\x02\0\0", b"\x01\0\0\0", &sample().encode()[..11]] {
             assert_eq!(Acl::parse(bad), Err(Errno::EINVAL));
         }
-    }
-
-    #[test]
-    fn the_mask_bounds_the_named_and_the_groups_but_not_owner_and_others() {
-        let inode = Inode { mode: S_IFREG | 0o650, uid: 1, gid: 2, ..plain_file() };
-        let allowed = |caller: &Caller, wanted| sample().access(caller, &inode, wanted).is_ok();
-        assert!(allowed(&user(1, &[]), 6) && !allowed(&user(1, &[9]), 1));
-        assert!(allowed(&user(5, &[]), 5) && !allowed(&user(5, &[9]), 2), "a named user's entry decides alone");
-        assert!(allowed(&user(7, &[9]), 5) && !allowed(&user(7, &[9]), 7), "group 9 is masked");
-        assert!(allowed(&user(7, &[2]), 4) && !allowed(&user(7, &[2]), 1));
-        assert!(allowed(&user(7, &[2, 9]), 5), "any group that allows it");
-        assert!(!allowed(&user(8, &[]), 4));
     }
 
     #[test]

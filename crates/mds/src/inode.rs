@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use forebay_proto::{
     DecodeError, Fid, Layout, Reader, Transno,
-    message::{Attr, CommitLevel, InlineBound, LayoutSpec, attr_flags, inline_bound_flags, level_flags},
+    message::{Attr, CommitLevel, InlineBound, LayoutSpec, attr_flags, choice_flags},
 };
 
 use crate::{acl::Acls, layout_row, varint};
@@ -196,8 +196,8 @@ impl Inode {
             truncate_epoch: self.truncate_epoch,
             attr_epoch: self.attr_epoch,
             flags: flags
-                | level_flags(self.level)
-                | inline_bound_flags(self.inline_bound)
+                | choice_flags(self.level)
+                | choice_flags(self.inline_bound)
                 | (if self.inline { attr_flags::INLINE } else { 0 })
                 | (if self.sparse { attr_flags::SPARSE } else { 0 })
                 | (if self.xattrs { attr_flags::XATTRS } else { 0 }),

@@ -20,6 +20,7 @@ mod layout_row;
 mod leases;
 pub mod limits;
 mod load;
+mod lock_table;
 mod locks;
 mod memory;
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod siphash;
 mod testing;
 mod tx;
 mod varint;
+mod xattr_row;
 
 pub use bootstrap::Owner;
 pub use server::{Mds, MdsOptions};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_proto::{ClientId, Fid, FidSequence, SessionId, message::LayoutSpec};
 
-use crate::{leases::Leases, limits, locks::Locks, opens::Opens, placement::Placement};
+use crate::{leases::Leases, limits, lock_table::Locks, opens::Opens, placement::Placement};
 
 /// See the module.
 pub struct Memory {

@@ -5,7 +5,10 @@
 
 use forebay_proto::{Errno, message::Caller};
 
-use crate::inode::{Inode, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, S_ISUID, S_ISVTX};
+use crate::{
+    acl::{Acl, Tag},
+    inode::{Inode, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, S_ISUID, S_ISVTX},
+};
 
 /// Read permission.
 pub const READ: u32 = 4;
@@ -25,7 +28,7 @@ pub fn access(caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> 
         return Ok(());
     }
     if let Some(list) = &inode.acls.access {
-        return list.access(caller, inode, wanted);
+        return access_by_list(list, caller, inode, wanted);
     }
     let shift = if caller.uid == inode.uid {
         6
@@ -35,6 +38,30 @@ pub fn access(caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> 
         0
     };
     if inode.mode >> shift & wanted == wanted { Ok(()) } else { Err(Errno::EACCES) }
+}
+
+/// Refuses (EACCES) unless the list gives `caller`, not user 0, all of `wanted`.
+fn access_by_list(list: &Acl, caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> {
+    let allowed = |bits: u32| if bits & wanted == wanted { Ok(()) } else { Err(Errno::EACCES) };
+    let mask = list.bits(Tag::Mask).unwrap_or(7);
+    if caller.uid == inode.uid {
+        return allowed(list.bits(Tag::Owner).unwrap_or(0));
+    }
+    if let Some(bits) = list.bits(Tag::User(caller.uid)) {
+        return allowed(bits & mask);
+    }
+    let of_group = |(tag, bits): &(Tag, u32)| match tag {
+        Tag::Group => in_group(caller, inode.gid).then_some(*bits),
+        Tag::NamedGroup(gid) => in_group(caller, *gid).then_some(*bits),
+        _ => None,
+    };
+    let groups: Vec<u32> = list.entries().iter().filter_map(of_group).collect();
+    if groups.is_empty() {
+        return allowed(list.bits(Tag::Others).unwrap_or(0));
+    }
+    // Any one group that allows all of it does.
+    let any = groups.iter().any(|bits| bits & mask & wanted == wanted);
+    if any { Ok(()) } else { Err(Errno::EACCES) }
 }
 
 /// Refuses (EPERM) unless the caller owns the inode.
@@ -100,7 +127,10 @@ pub fn drop_set_ids(mode: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::tests::plain_file;
+    use crate::{
+        acl::{Acls, tests::sample},
+        inode::tests::plain_file,
+    };
 
     fn user(uid: u32, groups: &[u32]) -> Caller {
         Caller { uid, gid: uid, groups: groups.to_vec() }
@@ -122,6 +152,19 @@ mod tests {
         assert_eq!(access(&user(3, &[2]), &file, WRITE), Err(Errno::EACCES));
         assert_eq!(access(&user(9, &[]), &file, READ | WRITE | SEARCH), Ok(()));
         assert_eq!(access(&user(0, &[]), &file, READ | WRITE), Ok(()));
+    }
+
+    #[test]
+    fn the_mask_bounds_the_named_and_the_groups_but_not_owner_and_others() {
+        let acls = Acls { access: Some(sample()), default: None };
+        let inode = Inode { acls, ..inode(S_IFREG | 0o650, 1, 2) };
+        let allowed = |caller: &Caller, wanted| access(caller, &inode, wanted).is_ok();
+        assert!(allowed(&user(1, &[]), 6) && !allowed(&user(1, &[9]), 1));
+        assert!(allowed(&user(5, &[]), 5) && !allowed(&user(5, &[9]), 2), "a named user's entry decides alone");
+        assert!(allowed(&user(7, &[9]), 5) && !allowed(&user(7, &[9]), 7), "group 9 is masked");
+        assert!(allowed(&user(7, &[2]), 4) && !allowed(&user(7, &[2]), 1));
+        assert!(allowed(&user(7, &[2, 9]), 5), "any group that allows it");
+        assert!(!allowed(&user(8, &[]), 4));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
-    background::destroy::Destroys,
+    background::destroy_progress::DestroyProgress,
     bootstrap::Owner,
     inode::Inode,
     keys::{self, Key},
@@ -71,7 +71,7 @@ pub struct Mds {
     /// Time of the last completed poll of all OSTs.
     pub(crate) polled: Cell<Time>,
     /// Wakes each OST's destroy driver.
-    pub(crate) destroys: BTreeMap<u32, Destroys>,
+    pub(crate) destroys: BTreeMap<u32, DestroyProgress>,
     /// Sessions whose handles are being closed.
     pub(crate) ending: RefCell<BTreeSet<SessionId>>,
     /// Clients with a session that was evicted since the start, until their sequences are given up.
@@ -118,7 +118,7 @@ impl Mds {
                 spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
                 slow_osts: RefCell::default(),
                 polled: Cell::default(),
-                destroys: options.osts.keys().map(|ost| (*ost, Destroys::default())).collect(),
+                destroys: options.osts.keys().map(|ost| (*ost, DestroyProgress::default())).collect(),
                 ending: RefCell::default(),
                 evicted: RefCell::default(),
                 collecting: Cell::new(0),

@@ -20,8 +20,8 @@ use crate::{
     leases::Use,
     memory::Memory,
     opens::OpenChange,
-    ops,
     placement::Table,
+    xattr_row,
 };
 
 /// Rows that can be read and changed together.
@@ -246,9 +246,17 @@ impl<'a> Tx<'a> {
         let Some(row) = self.row(key)? else { return Ok(None) };
         let mut inode = Inode::decode(&row).map_err(|error| corrupt(key.as_ref(), error))?;
         if inode.has_acl {
-            inode.acls = ops::read_acls(self, fid, &inode)?;
+            let list = self.xattrs(fid, &inode)?;
+            inode.acls = xattr_row::acls(&list).map_err(|error| corrupt(keys::xattrs(fid).as_ref(), error))?;
         }
         Ok(Some(inode))
+    }
+
+    /// The extended attributes of an inode.
+    pub fn xattrs(&self, fid: Fid, inode: &Inode) -> Step<xattr_row::List> {
+        let key = keys::xattrs(fid);
+        let row = if inode.xattrs { self.row(key)? } else { None };
+        row.map_or(Ok(Vec::new()), |row| xattr_row::decode(&row).map_err(|error| corrupt(key.as_ref(), error)))
     }
 
     /// The inode of `fid`. Errors: ESTALE.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fuser::{BsdFileFlags, Errno, FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, TimeOrNow, WriteFlags};
+use fuser::{Errno, FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, TimeOrNow, WriteFlags};
 
 use super::{
     args::{Args, Malformed},
@@ -217,9 +217,7 @@ filesystem! {
     getattr(ino: INodeNo, fh: Option<FileHandle>; ReplyAttr);
     setattr(
         ino: INodeNo, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>, size: Option<u64>,
-        atime: Option<TimeOrNow>, mtime: Option<TimeOrNow>, ctime: Option<SystemTime>, fh: Option<FileHandle>,
-        crtime: Option<SystemTime>, chgtime: Option<SystemTime>, bkuptime: Option<SystemTime>,
-        flags: Option<BsdFileFlags>; ReplyAttr
+        atime: Option<TimeOrNow>, mtime: Option<TimeOrNow>, ctime: Option<SystemTime>, fh: Option<FileHandle>; ReplyAttr
     );
     readlink(ino: INodeNo; ReplyData);
     mknod(parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32; ReplyEntry);
@@ -482,10 +480,6 @@ fn setattr(device: &Rc<Device>, fs: &impl Filesystem, header: &Header, mut args:
         time(fattr::MTIME, fattr::MTIME_NOW, mtime),
         sets(fattr::CTIME).then(|| system_time(ctime)),
         sets(fattr::FH).then_some(handle),
-        None,
-        None,
-        None,
-        None,
         header.reply(device),
     );
     Ok(())

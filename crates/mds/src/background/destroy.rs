@@ -2,12 +2,8 @@
 //!
 //! Order: the rows are committed; then the OST destroys and commits; then the rows are deleted.
 
-use std::{
-    cell::Cell,
-    rc::{Rc, Weak},
-};
+use std::rc::{Rc, Weak};
 
-use forebay_env::{Time, sync::Notify};
 use forebay_proto::{
     Decode, ErrorReply, Fid,
     message::{Destroy, FinishDestroys, FinishDestroysReply},
@@ -15,15 +11,6 @@ use forebay_proto::{
 use forebay_target::{Answer, store_error};
 
 use crate::{Mds, keys, limits};
-
-/// Destroys on one OST.
-#[derive(Default)]
-pub(crate) struct Destroys {
-    /// Rows were logged.
-    pub logged: Rc<Notify>,
-    /// A batch was done.
-    done: Cell<Option<Time>>,
-}
 
 /// Runs until the server ends.
 pub async fn drive(mds: Weak<Mds>, ost: u32) {

@@ -4,7 +4,8 @@
 //! Invariant: all of it is repeatable. Work that a crash interrupts starts again from the rows.
 
 mod collect;
-pub(crate) mod destroy;
+mod destroy;
+pub mod destroy_progress;
 mod leases;
 mod poll;
 mod reap;

@@ -7,7 +7,14 @@
 use forebay_env::Time;
 use forebay_proto::{Fid, SessionId};
 
-use crate::leases::Use;
+/// What an operation does with an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// It shows the inode.
+    Shows,
+    /// It changes the inode.
+    Changes,
+}
 
 /// A session's lease.
 #[derive(Clone, Copy, Debug)]

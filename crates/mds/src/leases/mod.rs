@@ -42,7 +42,6 @@ use forebay_proto::{
     message::{AwaitRecalls, DataRecall},
 };
 
-pub use self::waits::LeaseWaits;
 use self::{
     contended::Contended,
     data::DataLeases,
@@ -50,16 +49,8 @@ use self::{
     range_claims::RangeClaims,
     recall_timeout::{Overdue, RecallTimeouts},
 };
+pub use self::{inode::Use, waits::LeaseWaits};
 use crate::limits;
-
-/// What an operation does with an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Use {
-    /// It shows the inode.
-    Shows,
-    /// It changes the inode.
-    Changes,
-}
 
 /// What the server knows of a session with leases.
 struct Holder {

@@ -3,14 +3,13 @@
 //!
 //! Invariant: `apply` never waits, and gives the same result when it is replayed.
 
+pub mod choice;
 pub mod close;
 pub mod create;
 pub mod extend;
 pub mod getattr;
 pub mod inline;
-pub mod inline_bound;
 pub mod lease_sequence;
-pub mod level;
 pub mod link;
 pub mod lookup;
 pub mod lookup_statahead;
@@ -32,7 +31,7 @@ pub mod xattr;
 mod entry;
 mod orphan;
 mod truncate;
+mod xattr_flags;
 
 pub use orphan::reap;
 pub use truncate::{Purpose, TruncateLog};
-pub use xattr::read_acls;

@@ -4,36 +4,31 @@
 //! (`crate::acl`).
 //!
 //! All attributes of an inode are in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row.
-//! Not in that row: the inode's commit level ([`level`]) and its inline bound ([`inline_bound`]).
+//! Not in that row: the inode's commit level and its inline bound ([`choice`]).
 
 use bytes::Bytes;
 use forebay_proto::{
-    DecodeError, Errno, Fid, Reader, limits,
+    Errno, Fid, limits,
     message::{
-        COMMIT_XATTR, Caller, Empty, GetXattr, INLINE_XATTR, ListXattr, ListXattrReply, RemoveXattr, SetXattr,
-        XattrReply,
+        COMMIT_XATTR, Caller, CommitLevel, Empty, GetXattr, INLINE_XATTR, InlineBound, ListXattr, ListXattrReply,
+        RemoveXattr, SetXattr, XattrReply,
     },
 };
 
-use super::{inline_bound, level};
+use super::{choice, xattr_flags};
 use crate::{
-    acl::{self, Acl, Acls},
-    halt::{Step, corrupt},
+    acl::{self, Acl},
+    halt::Step,
     inode::{Body, Inode, S_IFDIR, S_IFLNK, S_IFMT, S_ISVTX},
     keys,
     keys::Key,
     perm,
     tx::Tx,
-    varint,
+    xattr_row::{self, List},
 };
 
-/// `XATTR_CREATE` of setxattr(2).
-pub const CREATE: u32 = 1;
-/// `XATTR_REPLACE` of setxattr(2).
-pub const REPLACE: u32 = 2;
 /// The layout as text; clients define its format (`client::layouts`).
 const LAYOUT: &[u8] = b"user.forebay.layout";
-const VERSION: u8 = 1;
 /// Bytes of an attribute in addition to its name and value.
 const ENTRY_BYTES: usize = 4;
 
@@ -66,31 +61,27 @@ pub fn get(tx: &mut Tx<'_>, request: &GetXattr) -> Step<XattrReply> {
     let inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, false)?;
     match &request.name[..] {
-        COMMIT_XATTR => return Ok(level::get(&inode)?),
-        INLINE_XATTR => return Ok(inline_bound::get(&inode)?),
+        COMMIT_XATTR => return Ok(choice::get::<CommitLevel>(&inode)?),
+        INLINE_XATTR => return Ok(choice::get::<InlineBound>(&inode)?),
         _ => {}
     }
-    let list = read(tx, request.fid, &inode)?;
-    let at = find(&list, &request.name).map_err(|_| Errno::ENODATA)?;
+    let list = tx.xattrs(request.fid, &inode)?;
+    let at = xattr_row::find(&list, &request.name).map_err(|_| Errno::ENODATA)?;
     Ok(XattrReply { value: list[at].1.clone() })
 }
 
 /// Errors: ESTALE.
 pub fn list(tx: &mut Tx<'_>, request: &ListXattr) -> Step<ListXattrReply> {
     let inode = tx.inode(request.fid)?;
-    let list = read(tx, request.fid, &inode)?;
+    let list = tx.xattrs(request.fid, &inode)?;
     // An attribute of that name may have been set before the name had a meaning.
     let is_choice = |name: &Bytes| name == COMMIT_XATTR || name == INLINE_XATTR;
     let mut names: Vec<Bytes> = list.into_iter().map(|(name, _)| name).filter(|name| !is_choice(name)).collect();
     if has_layout_to_show(tx, &inode) {
         names.push(Bytes::from_static(LAYOUT));
     }
-    if inode.level.is_some() {
-        names.push(Bytes::from_static(COMMIT_XATTR));
-    }
-    if inode.inline_bound.is_some() {
-        names.push(Bytes::from_static(INLINE_XATTR));
-    }
+    names.extend(choice::listed::<CommitLevel>(&inode));
+    names.extend(choice::listed::<InlineBound>(&inode));
     Ok(ListXattrReply { names })
 }
 
@@ -117,25 +108,25 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
     match &request.name[..] {
-        COMMIT_XATTR => return level::set(tx, request, &mut inode),
-        INLINE_XATTR => return inline_bound::set(tx, request, &mut inode),
+        COMMIT_XATTR => return choice::set::<CommitLevel>(tx, request, &mut inode),
+        INLINE_XATTR => return choice::set::<InlineBound>(tx, request, &mut inode),
         _ => {}
     }
     if request.value.len() > limits::XATTR_BYTES {
         return Err(Errno::E2BIG.into());
     }
     tx.need_room()?;
-    let mut list = read(tx, request.fid, &inode)?;
+    let mut list = tx.xattrs(request.fid, &inode)?;
     let before = (inode.mode, list.len());
-    if is_acl(&request.name) && !set_acl(request, &mut inode)? {
+    if acl::is_acl(&request.name) && !set_acl(request, &mut inode)? {
         list.retain(|(name, _)| *name != request.name);
         if (inode.mode, list.len()) != before {
             write(tx, request.fid, &mut inode, &list);
         }
         return Ok(Empty {});
     }
-    let place = find(&list, &request.name);
-    may_set(request, place.is_ok())?;
+    let place = xattr_row::find(&list, &request.name);
+    xattr_flags::check(request.flags, place.is_ok())?;
     match place {
         // As on ext4, this is no change, and does not move ctime.
         Ok(at) if list[at].1 == request.value && inode.mode == before.0 => return Ok(Empty {}),
@@ -150,37 +141,24 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     Ok(Empty {})
 }
 
-/// Applies the flags of setxattr(2), given whether the attribute `is_there`. Errors: EEXIST, ENODATA.
-pub fn may_set(request: &SetXattr, is_there: bool) -> Result<(), Errno> {
-    match is_there {
-        true if request.flags & CREATE != 0 => Err(Errno::EEXIST),
-        false if request.flags & REPLACE != 0 => Err(Errno::ENODATA),
-        _ => Ok(()),
-    }
-}
-
 /// Errors: ENODATA, EOPNOTSUPP, EPERM, EACCES.
 pub fn remove(tx: &mut Tx<'_>, request: &RemoveXattr) -> Step<Empty> {
     let mut inode = tx.inode(request.fid)?;
     check(&request.caller, &inode, &request.name, true)?;
     match &request.name[..] {
-        COMMIT_XATTR => return level::remove(tx, request.fid, &mut inode),
-        INLINE_XATTR => return inline_bound::remove(tx, request.fid, &mut inode),
+        COMMIT_XATTR => return choice::remove::<CommitLevel>(tx, request.fid, &mut inode),
+        INLINE_XATTR => return choice::remove::<InlineBound>(tx, request.fid, &mut inode),
         _ => {}
     }
-    let mut list = read(tx, request.fid, &inode)?;
-    match find(&list, &request.name) {
+    let mut list = tx.xattrs(request.fid, &inode)?;
+    match xattr_row::find(&list, &request.name) {
         Ok(at) => drop(list.remove(at)),
         // Without a stored list, the mode is the list.
-        Err(_) if is_acl(&request.name) => return Ok(Empty {}),
+        Err(_) if acl::is_acl(&request.name) => return Ok(Empty {}),
         Err(_) => return Err(Errno::ENODATA.into()),
     }
     write(tx, request.fid, &mut inode, &list);
     Ok(Empty {})
-}
-
-fn find(list: &List, name: &[u8]) -> Result<usize, usize> {
-    list.binary_search_by(|(at, _)| at[..].cmp(name))
 }
 
 /// Checks whether the caller may read or change an attribute.
@@ -195,7 +173,7 @@ fn check(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Result<()
         b"user" | b"trusted" | b"security" if name.len() == namespace.len() + 1 => Err(Errno::EINVAL),
         _ if name.len() <= namespace.len() + 1 => Err(Errno::EOPNOTSUPP),
         b"user" => check_user(caller, inode, change, denied),
-        b"system" if is_acl(name) => check_acl(caller, inode, name, change),
+        b"system" if acl::is_acl(name) => check_acl(caller, inode, name, change),
         b"trusted" if is_root => Ok(()),
         b"trusted" => Err(denied),
         b"security" if is_root || !change => Ok(()),
@@ -213,10 +191,6 @@ fn check_user(caller: &Caller, inode: &Inode, change: bool, denied: Errno) -> Re
         perm::owner(caller, inode)?;
     }
     perm::access(caller, inode, if change { perm::WRITE } else { perm::READ })
-}
-
-fn is_acl(name: &[u8]) -> bool {
-    name == acl::ACCESS || name == acl::DEFAULT
 }
 
 /// Any user may read a list, and the owner may change it. Symbolic links have none, and only directories have a default
@@ -246,25 +220,15 @@ fn set_acl(request: &SetXattr, inode: &mut Inode) -> Result<bool, Errno> {
     Ok(list.is_extended())
 }
 
-/// Reads the lists of an inode that has some.
-pub fn read_acls(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<Acls> {
-    let list = read(tx, fid, inode)?;
-    let decode = |name: &[u8]| {
-        let value = find(&list, name).ok().map(|at| &list[at].1);
-        value.map(|value| Acl::decode(value)).transpose().map_err(|error| corrupt(keys::xattrs(fid).as_ref(), error))
-    };
-    Ok(Acls { access: decode(acl::ACCESS)?, default: decode(acl::DEFAULT)? })
-}
-
 /// After chmod(2) of an inode with an access list: updates the list from the mode.
 pub fn chmod_acl(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode) -> Step<()> {
     let Some(mut access) = inode.acls.access.take() else { return Ok(()) };
     access.chmod(inode.mode);
-    let mut list = read(tx, fid, inode)?;
-    if let Ok(at) = find(&list, acl::ACCESS) {
+    let mut list = tx.xattrs(fid, inode)?;
+    if let Ok(at) = xattr_row::find(&list, acl::ACCESS) {
         list[at].1 = access.encode();
     }
-    tx.put_with(keys::xattrs(fid), |out| encode(&list, out));
+    tx.put_with(keys::xattrs(fid), |out| xattr_row::encode(&list, out));
     inode.acls.access = Some(access);
     Ok(())
 }
@@ -289,60 +253,29 @@ pub fn inherit_acls(tx: &mut Tx<'_>, dir: &Inode, fid: Fid, inode: &mut Inode, u
         list.push((Bytes::from_static(acl::DEFAULT), default.encode()));
     }
     if !list.is_empty() {
-        tx.put_with(keys::xattrs(fid), |out| encode(&list, out));
+        tx.put_with(keys::xattrs(fid), |out| xattr_row::encode(&list, out));
         (inode.xattrs, inode.has_acl) = (true, true);
     }
-}
-
-/// Names and values, sorted by name.
-type List = Vec<(Bytes, Bytes)>;
-
-fn read(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Step<List> {
-    let key = keys::xattrs(fid);
-    let row = if inode.xattrs { tx.row(key)? } else { None };
-    row.map_or(Ok(List::new()), |row| decode(&row).map_err(|error| corrupt(key.as_ref(), error)))
 }
 
 fn write(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, list: &List) {
     if list.is_empty() {
         tx.delete(keys::xattrs(fid));
     } else {
-        tx.put_with(keys::xattrs(fid), |out| encode(list, out));
+        tx.put_with(keys::xattrs(fid), |out| xattr_row::encode(list, out));
     }
     inode.xattrs = !list.is_empty();
-    inode.has_acl = list.iter().any(|(name, _)| is_acl(name));
+    inode.has_acl = list.iter().any(|(name, _)| acl::is_acl(name));
     inode.changed_at(tx.origin.now_ns);
     tx.put_inode_touched(fid, inode);
 }
 
-fn encode(list: &List, out: &mut Vec<u8>) {
-    out.push(VERSION);
-    for (name, value) in list {
-        out.push(name.len() as u8);
-        out.extend_from_slice(name);
-        varint::put(out, value.len() as u64);
-        out.extend_from_slice(value);
-    }
-}
-
-fn decode(row: &Bytes) -> Result<List, DecodeError> {
-    let mut r = Reader::new(row);
-    if r.u8()? != VERSION {
-        return Err(DecodeError::new("extended attributes: a version this program does not know"));
-    }
-    let mut list = List::new();
-    while !r.is_empty() {
-        let length = usize::from(r.u8()?);
-        let name = row.slice_ref(r.take(length)?);
-        let length = usize::try_from(varint::get(&mut r)?).map_err(|_| DecodeError::new("a value is too long"))?;
-        list.push((name, row.slice_ref(r.take(length)?)));
-    }
-    Ok(list)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        xattr_flags::{CREATE, REPLACE},
+        *,
+    };
     use crate::testing::{World, root, user};
 
     fn put(fid: Fid, name: &str, bytes: usize, flags: u32) -> SetXattr {
@@ -527,17 +460,6 @@ mod tests {
         (request.name, request.value) = (Bytes::from_static(acl::ACCESS), Bytes::from_static(b"\x02\0\0\0x"));
         assert_eq!(world.errno(|tx| set(tx, &request)), Errno::EINVAL);
         assert_eq!(value(&mut world, fid, "system.posix_acl_access"), Err(Errno::ENODATA.into()));
-    }
-
-    /// The golden bytes of docs/format-mdt.md.
-    #[test]
-    fn attributes_have_the_bytes_of_the_format() {
-        let list = vec![("user.a".into(), "xy".into()), ("user.b".into(), Bytes::new())];
-        let mut out = Vec::new();
-        encode(&list, &mut out);
-        assert_eq!(out, b"\x01\x06user.a\x02xy\x06user.b\x00");
-        assert_eq!(decode(&out.into()), Ok(list));
-        assert!(decode(&Bytes::from_static(b"\x01\x06use")).is_err());
     }
 
     #[test]

@@ -39,11 +39,11 @@ pub mod attr_flags {
     /// With [`SIZE_ON_OST`]: the modification time is that of the file's creation, or a client has set it. The time of
     /// a write with the same attribute epoch replaces it.
     pub const MTIME_SET: u32 = 16;
-    /// Two bits: the inode's own commit level ([`super::level_flags`]).
+    /// Two bits: the inode's own commit level ([`super::choice_flags`]).
     pub const LEVEL: u32 = 96;
     /// The file's bytes are inline at the MDT, and none lie on OSTs. They do not change until the next truncate epoch.
     pub const INLINE: u32 = 128;
-    /// Five bits: the inode's own inline bound ([`super::inline_bound_flags`]).
+    /// Five bits: the inode's own inline bound ([`super::choice_flags`]).
     pub const INLINE_BOUND: u32 = 7936;
     /// Flags that a file or directory inherits from the directory that it is created in.
     pub const INHERITED: u32 = LEVEL | INLINE_BOUND;

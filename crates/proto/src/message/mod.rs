@@ -4,21 +4,19 @@
 //! the body and never copied into it). `docs/protocol.md` has the byte maps.
 
 mod attributes;
+mod choices;
 mod common;
 mod frame;
-mod inline_bound;
 mod leases;
-mod level;
 mod locks;
 mod mds;
 mod oss;
 
 pub use attributes::*;
+pub use choices::*;
 pub use common::*;
 pub use frame::*;
-pub use inline_bound::*;
 pub use leases::*;
-pub use level::*;
 pub use locks::*;
 pub use mds::*;
 pub use oss::*;
