@@ -1,8 +1,14 @@
 //! What is told under leases, and when no more.
 
 mod entries;
+mod pairs;
+mod random;
+mod world;
 
-use forebay_proto::limits::NAME_BYTES;
+use forebay_proto::{
+    limits::NAME_BYTES,
+    message::{AwaitRecalls, attr_flags},
+};
 
 use super::*;
 use crate::mode;
