@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_choice_or_not_the_callers_to_change_is_refused() {
+    fn an_invalid_choice_or_one_of_another_owner_is_refused() {
         let no_level = ["", "inherit", "Commit", "commit\n", "commit\0"];
         check_refusals::<CommitLevel>("data", &no_level, "commit, data or memory");
         let no_bound = ["", "inherit", "17KiB", "1000", "4KiB\n", "4KiB\0"];

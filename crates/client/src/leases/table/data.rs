@@ -1,0 +1,86 @@
+//! Leases on the data of files: what is written may be kept back (see `write_back` and `sharing`).
+
+use forebay_env::{Bug, planted};
+use forebay_proto::{Fid, message::DataRecall};
+
+use super::{Holds, LeaseTable, Ticket};
+
+impl LeaseTable {
+    /// A reply to what was `asked` brought a lease on the data of a file.
+    pub fn learn_data(&mut self, asked: Ticket, fid: Fid) {
+        self.learn_of_data(asked, fid, Holds::All);
+    }
+
+    /// A reply to what was `asked` brought a share of it.
+    pub fn learn_ranges(&mut self, asked: Ticket, fid: Fid) {
+        self.learn_of_data(asked, fid, Holds::Ranges);
+    }
+
+    fn learn_of_data(&mut self, asked: Ticket, fid: Fid, brought: Holds) {
+        let counts = self.ended(fid) <= asked.0;
+        // Even if it does not count here: the MDT may ask it back, and has to be heard.
+        let holds = self.data.entry(fid).or_default();
+        if counts {
+            *holds = brought.max(*holds);
+        }
+    }
+
+    /// What is leased of the data of `fid`.
+    pub fn holds(&self, fid: Fid) -> Holds {
+        self.data.get(&fid).copied().unwrap_or_default()
+    }
+
+    /// The same, if the MDT was heard lately: it has not given it to somebody else.
+    pub fn may_keep(&mut self, fid: Fid) -> Holds {
+        self.alive().map_or(Holds::Nothing, |_| self.holds(fid))
+    }
+
+    /// The number of a lease on the inode of a file: nobody else may change its bytes as long as it is the same.
+    pub fn data_is_ours(&mut self, fid: Fid) -> Option<u64> {
+        self.wanted()?;
+        let node = self.nodes.get(&fid).filter(|node| node.leased || planted(Bug::BytesOutliveLease))?;
+        Some(node.lease).filter(|number| *number > 0)
+    }
+
+    /// Truncate epoch and size of a file that nobody may write, as its attributes are kept.
+    pub fn size_of(&self, fid: Fid) -> Option<(u64, u64)> {
+        let entry = self.leased(fid)?.entry.as_ref()?;
+        Some((entry.attr.truncate_epoch, entry.attr.size))
+    }
+
+    /// Nothing more is kept back of `fid`, nor under what was asked for before. The MDT may count it as leased, and ask it back.
+    pub fn give_up_ranges(&mut self, fid: Fid) {
+        let number = self.next();
+        let node = self.node(fid);
+        (node.recalled, node.written) = (number, None);
+        // It is asked on, until the last close: what is kept back may take its time, and the MDT may lease it again.
+        if let Some(holds) = self.data.get_mut(&fid) {
+            *holds = Holds::Nothing;
+        }
+    }
+
+    /// The lease on the data of `fid` is over, also one that a reply to what was asked before may bring.
+    pub fn end_data(&mut self, fid: Fid) {
+        self.data.remove(&fid);
+        let number = self.next();
+        let node = self.node(fid);
+        (node.data_ended, node.written) = (number, None);
+    }
+
+    /// The MDT ended the session: all leases on data are over.
+    pub fn lose_data(&mut self) {
+        self.data.clear();
+        self.flushed.clear();
+        self.nodes.values_mut().for_each(|node| node.written = None);
+    }
+
+    /// The MDT wants a lease on data back: from now on nothing is kept back, nor under a lease that was asked for before.
+    pub fn data_recalled(&mut self, recall: &DataRecall) {
+        self.give_up_ranges(recall.fid);
+    }
+
+    /// What was kept back when that was recalled has been sent.
+    pub fn flushed(&mut self, recall: DataRecall) {
+        self.flushed.push(recall);
+    }
+}

@@ -1,0 +1,129 @@
+//! The end of leases: recalled, lost, or given back.
+//!
+//! Invariant: a lease that was given up and has come again since is not returned before that one is.
+
+use std::collections::BTreeSet;
+
+use forebay_env::{Bug, planted};
+use forebay_proto::{Fid, message::AwaitRecalls};
+
+use super::{Dropped, LeaseTable};
+use crate::limits;
+
+impl LeaseTable {
+    /// What nobody has wanted any of for a while is given up: see [`LeaseTable::take_undelivered`], [`LeaseTable::question`]. True if
+    /// it is.
+    pub fn give_up_idle(&mut self) -> bool {
+        self.alive();
+        if self.now.since(self.used) < limits::CACHE_IDLE {
+            return false;
+        }
+        let had = self.has_leased();
+        self.give_up_all();
+        had
+    }
+
+    /// What to ask the MDT with next. `None`: nothing is kept, nobody writes, and it knows that.
+    pub fn question(&mut self, writes: bool) -> Option<AwaitRecalls> {
+        self.alive();
+        let nothing = (self.acknowledged <= self.known_acknowledged || planted(Bug::LastRecallNotAcknowledged))
+            && self.returned.is_empty()
+            && self.data.is_empty()
+            && self.flushed.is_empty()
+            && self.directories.is_empty();
+        if nothing && !writes && !self.has_leased() {
+            return None;
+        }
+        let (returned, flushed) = (self.take_returned(), std::mem::take(&mut self.flushed));
+        Some(AwaitRecalls { acknowledged: self.acknowledged, returned, flushed })
+    }
+
+    fn take_returned(&mut self) -> Vec<Fid> {
+        // What was leased again is returned with that lease.
+        let is_kept = |fid: &Fid| self.directories.contains_key(fid) || self.leased(*fid).is_some();
+        let returned = Vec::from_iter(self.returned.iter().copied().filter(|fid| !is_kept(fid)).take(limits::RETURNED));
+        if returned.is_empty() {
+            return returned;
+        }
+        // Leases that come with replies to what was asked before may be the ones that are returned.
+        self.forgotten = self.next();
+        for fid in &returned {
+            self.returned.remove(fid);
+            if let Some(node) = self.nodes.get_mut(fid) {
+                node.recalled = self.forgotten;
+            }
+        }
+        returned
+    }
+
+    /// The MDT takes leases back. What the kernel may not have heard of yet is to be said again before that is acknowledged
+    /// ([`LeaseTable::acknowledge`]).
+    pub fn drop_recalled(&mut self, fids: &[Fid]) {
+        for fid in fids.iter().filter(|_| !planted(Bug::RecallIgnored)) {
+            let (number, now) = (self.next(), self.now);
+            self.drop_names(*fid);
+            let node = self.node(*fid);
+            node.recalled = number;
+            let dropped = node.give_up(*fid, now);
+            self.effects.ended.extend(dropped);
+        }
+    }
+
+    /// The MDT did not hear that these were given back.
+    pub fn not_returned(&mut self, fids: Vec<Fid>) {
+        self.returned.extend(fids);
+    }
+
+    /// What to say beside the question that waits for recalls: nothing is given back by that, nor more acknowledged.
+    pub fn what_is_flushed(&mut self) -> Option<AwaitRecalls> {
+        let (acknowledged, flushed) = (self.acknowledged, std::mem::take(&mut self.flushed));
+        (!flushed.is_empty()).then_some(AwaitRecalls { acknowledged, returned: Vec::new(), flushed })
+    }
+
+    /// The MDT has answered this.
+    pub fn answered(&mut self, question: &AwaitRecalls) {
+        self.known_acknowledged = self.known_acknowledged.max(question.acknowledged);
+    }
+
+    /// Everything that was recalled up to `sequence` has been heard of.
+    pub fn acknowledge(&mut self, sequence: u64) {
+        self.acknowledged = self.acknowledged.max(sequence);
+    }
+
+    /// The MDT restarted, or ended the session: it knows of no leases any more. As [`LeaseTable::drop_recalled`].
+    pub fn lost(&mut self) {
+        let dropped = self.nodes.iter_mut().flat_map(|(fid, node)| node.give_up(*fid, self.now));
+        self.effects.ended.extend(dropped);
+        self.forget_all();
+        self.returned.clear();
+        (self.contact, self.acknowledged, self.known_acknowledged) = (None, 0, 0);
+    }
+
+    /// No more is kept from now on than takes about so many bytes.
+    pub fn keep_within(&mut self, bytes: u64) {
+        self.most_bytes = Some(bytes);
+    }
+
+    /// What was given up of our own accord and nobody may have heard of yet: said again before it is returned.
+    pub fn take_undelivered(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.undelivered)
+    }
+
+    /// The kernel may not have heard of these, which were given up.
+    pub fn not_heard(&mut self, given_up: Vec<Dropped>) {
+        self.undelivered.extend(given_up);
+    }
+
+    /// Gives everything up, to be returned.
+    fn give_up_all(&mut self) {
+        self.order.clear();
+        let fids = BTreeSet::from_iter(self.nodes.keys().chain(self.directories.keys()).copied());
+        for fid in fids {
+            self.give_up(fid);
+        }
+    }
+
+    fn has_leased(&self) -> bool {
+        self.nodes.values().any(|node| node.leased)
+    }
+}
