@@ -181,7 +181,8 @@ mod tests {
 
     fn tree() -> Tree {
         let mut tree = Tree::default();
-        let paths = ["crates", "crates/mds/src/ops/rename.rs", "crates/oss/src", "docs", "docs/format.md"];
+        let paths =
+            ["crates", "crates/mds/src", "crates/mds/src/ops/rename.rs", "crates/oss/src", "docs", "docs/format.md"];
         paths.into_iter().for_each(|path| tree.add_path(path.to_owned()));
         tree.add_words(&Files::from([(
             "a.rs".into(),

@@ -68,7 +68,7 @@ pub fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     let mut order: Vec<u64> = (0..count).collect();
     let mut random = SplitMix64(seed);
     for i in (1..order.len()).rev() {
-        order.swap(i, (random.next() % (i as u64 + 1)) as usize);
+        order.swap(i, (random.next_u64() % (i as u64 + 1)) as usize);
     }
     order
 }
@@ -78,7 +78,7 @@ pub struct SplitMix64(pub u64);
 
 impl SplitMix64 {
     /// 64 more bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -71,7 +71,7 @@ async fn restart(args: &NamespaceArgs, mdt: Mdt, serving_s: f64) -> CliResult<Va
     let mut lookups_us = Vec::new();
     let begin_ns = posix::monotonic_ns();
     for _ in 0..args.lookups {
-        let file = random.next() % args.files;
+        let file = random.next_u64() % args.files;
         let directory = mdt.client().lookup(Fid::ROOT, &directory_name(file / args.per_directory)).await?;
         let begin_ns = posix::monotonic_ns();
         mdt.client().lookup(directory, &file_name(file)).await?;

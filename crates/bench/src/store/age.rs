@@ -55,9 +55,9 @@ impl Files {
         let job = move |load: Load, number: u64| {
             let mut random = random.borrow_mut();
             let grain = if number.is_multiple_of(2) { 4096 } else { 1 };
-            let length = (least + random.next() % (most - least + 1)) / grain * grain;
-            let offset = random.next() % (FILE_BYTES - length + 1) / grain * grain;
-            let file = alive[(random.next() % alive.len() as u64) as usize];
+            let length = (least + random.next_u64() % (most - least + 1)) / grain * grain;
+            let offset = random.next_u64() % (FILE_BYTES - length + 1) / grain * grain;
+            let file = alive[(random.next_u64() % alive.len() as u64) as usize];
             sum.set(sum.get() + length);
             bar.add(length);
             async move { load.overwrite(fid(file), offset, length).await }

@@ -157,7 +157,7 @@ pub fn fid(number: u64) -> Fid {
 fn buffer(number: u64) -> Buffer {
     let mut bytes = AlignedBuf::zeroed(APPEND_BYTES as usize);
     let mut random = SplitMix64(number);
-    bytes.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
+    bytes.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
     let bytes = bytes.freeze();
     let plain = bytes.chunks(BLOCK_BYTES as usize).map(crc::crc64).collect();
     Buffer { bytes, plain }

@@ -152,7 +152,7 @@ impl<'a> Cursor<'a> {
         let places = self.target.bytes / self.request_bytes;
         let place = match self.pass.access {
             Access::Sequential => number % places,
-            Access::Random => SplitMix64(self.seed.wrapping_add(number.wrapping_mul(7919))).next() % places,
+            Access::Random => SplitMix64(self.seed.wrapping_add(number.wrapping_mul(7919))).next_u64() % places,
         };
         Some(place * self.request_bytes)
     }

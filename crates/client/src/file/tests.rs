@@ -42,8 +42,7 @@ fn handle(owner: &Rc<Owner>, file: &Rc<FileState>, number: u64, mode: OpenMode) 
         owner: owner.clone(),
         caller: Caller { uid: 0, gid: 0, groups: Vec::new() },
         state: file.clone(),
-        permissions: 0o640,
-        has_xattrs: false,
+        privileges: Privileges::of(&attr(8)),
         handle: number,
         mode,
         stage: Cell::new(Stage::Open),
@@ -388,10 +387,10 @@ fn a_write_behind_all_that_is_known_of_the_file_leaves_a_gap() {
 
 #[test]
 fn what_a_file_says_of_itself_comes_from_the_reply_to_what_was_asked_last() {
-    use forebay_proto::message::{inline_bound_flags, level_flags};
+    use forebay_proto::message::choice_flags;
     let (_owner, file) = fresh();
     let bound = InlineBound::new(4096);
-    let says = Attr { flags: level_flags(Some(CommitLevel::Commit)) | inline_bound_flags(bound), ..attr(8) };
+    let says = Attr { flags: choice_flags(Some(CommitLevel::Commit)) | choice_flags(bound), ..attr(8) };
     file.adopt(Ticket::numbered(5), &says, None);
     file.adopt(Ticket::numbered(4), &attr(8), None);
     let known = || (file.attributes.level.get().own(), file.attributes.inline_bound.get().own());

@@ -6,5 +6,6 @@
 
 pub(crate) mod change;
 pub(crate) mod create;
+pub(crate) mod drop_privileges;
 pub(crate) mod execute;
 pub(crate) mod privileges;

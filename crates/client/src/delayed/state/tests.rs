@@ -23,7 +23,6 @@ fn a_file_is_coming_while_its_create_is_delayed_and_nothing_was_done_with_it_at_
     assert!(on_pending.writes.is_empty() && on_pending.bytes == 0 && on_pending.set_attr.is_none());
     let made = Made {
         handle: 3,
-        permissions: 0o644,
         result: RefCell::default(),
         arrived: Notify::new(),
         on_pending: RefCell::new(Some(on_pending)),

@@ -58,7 +58,8 @@ impl LeaseTable {
     pub fn learn_empty(&mut self, asked: Ticket, entry: &EntryReply) {
         self.learn(asked, entry);
         if let Some(node) = self.leased_mut(entry.attr.fid).filter(|node| node.names.is_empty()) {
-            node.complete = node.changed <= asked.0;
+            // After a recall others may have made names in it, whatever lease has come since.
+            node.complete = node.changed.max(node.recalled) <= asked.0;
         }
     }
 

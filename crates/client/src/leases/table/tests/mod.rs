@@ -245,3 +245,17 @@ fn the_table_is_bounded() {
     assert_eq!(table.kept().0, limits::CACHED_INODES as u64);
     assert_eq!(table.question(false).map(|question| question.returned.len()), Some(10));
 }
+
+/// MKDIR is asked; the directory is recalled, and leased again by a lookup; then the reply to MKDIR arrives.
+#[test]
+fn a_new_directory_that_was_recalled_before_its_reply_came_is_not_believed_to_be_empty() {
+    let mut table = heard_at_first();
+    let asked = table.ticket();
+    table.drop_recalled(&[DIR]);
+    table.learn(table.ticket(), &entry(DIR));
+    table.learn_empty(asked, &entry(DIR));
+    assert_eq!(table.name(DIR, b"made by another client"), None);
+    let asked = table.ticket();
+    table.learn_empty(asked, &entry(DIR));
+    assert_eq!(table.name(DIR, b"made by another client"), Some(None), "nothing happened since that was asked");
+}
