@@ -1,5 +1,5 @@
 //! Modules of a crate do not depend on each other in a circle. A module is a file; `forebay_tests::crates` says what
-//! counts as an edge.
+//! counts as an edge: paths to items do, calls of methods do not. An `impl` of a type in another file adds none.
 
 use std::{collections::BTreeSet, fmt::Write};
 

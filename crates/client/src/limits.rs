@@ -176,3 +176,5 @@ pub const WATCH_PAUSE: Duration = Duration::from_secs(1);
 pub const ACCESS_TERM: Duration = Duration::from_secs(60);
 /// Access times of files and directories that the MDT is not told yet; of more none is told.
 pub const ACCESSES: usize = 64 << 10;
+/// Of a directory none is noted beside so many: a walk through many directories leaves space for files.
+pub const ACCESSES_WITH_DIRECTORIES: usize = 16 << 10;

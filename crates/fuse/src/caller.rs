@@ -101,6 +101,11 @@ impl Process for Asker {
     fn is_of_group(&self, gid: u32) -> bool {
         self.gid == gid || groups_of(self.pid).contains(&gid)
     }
+
+    /// The kernel does it before a truncate, fallocate(2) and copy_file_range(2), and leaves it to the mount for a write.
+    fn has_removed_capabilities(&self) -> bool {
+        true
+    }
 }
 
 /// The process that sent a WRITE request: the kernel says whether it holds CAP_FSETID.

@@ -117,13 +117,13 @@ pub const SHOWN: Duration = Duration::from_millis(50);
 /// Contended inodes remembered before expired ones are purged.
 pub const CONTENDED_INODES: usize = 10_000;
 /// How long a client that blocks others with buffered data may be silent before it is evicted.
-pub const DATA_TERM: Duration = Duration::from_secs(10);
+pub const RECALL_TIMEOUT_SILENT: Duration = Duration::from_secs(10);
 /// How long a client that sends requests may hold a recalled lease while all servers are well. On the slowest paths it
 /// sends its buffered data in less time. Other clients wait at most this long for a client that has lost the way to an
 /// OST, or is faulty.
-pub const HEARD_TERM: Duration = Duration::from_secs(300);
+pub const RECALL_TIMEOUT: Duration = Duration::from_secs(300);
 /// Releasing other leases meanwhile extends that term by at most this many times its length.
-pub const HEARD_TERMS: u32 = 3;
+pub const RECALL_EXTENSIONS: u32 = 3;
 /// An OST, or the MDT, whose commits take this long counts as away.
 pub const STUCK_COMMIT: Duration = Duration::from_secs(5);
 /// A server that received no request for this long was stopped itself.

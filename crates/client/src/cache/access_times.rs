@@ -9,8 +9,6 @@ use std::{
 use forebay_env::Time;
 use forebay_proto::Fid;
 
-use crate::limits;
-
 const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
 
 /// Which reads move an access time, as mount(8) names them.
@@ -53,11 +51,11 @@ pub(crate) struct Accesses {
 }
 
 impl Accesses {
-    /// It was read at `at_ns`. False if there are too many: it is not told.
-    pub fn note(&self, fid: Fid, at_ns: i64, now: Time) -> bool {
+    /// It was read at `at_ns`. False if there are `most` already: it is not told.
+    pub fn note(&self, fid: Fid, at_ns: i64, now: Time, most: usize) -> bool {
         let mut noted = self.noted.borrow_mut();
         let before = noted.get(&fid).copied();
-        if before.is_none() && noted.len() >= limits::ACCESSES {
+        if before.is_none() && noted.len() >= most {
             return false;
         }
         let since = before.filter(|before| !before.is_sent).map_or(now, |before| before.since);
@@ -107,6 +105,7 @@ impl Accesses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits;
     use crate::testing::Dice;
 
     #[test]
@@ -128,10 +127,12 @@ mod tests {
     #[test]
     fn a_read_while_an_earlier_access_time_is_on_its_way_is_told_later() {
         let accesses = Accesses::default();
-        assert!(accesses.note(FILE, 10, Time(1)) && accesses.note(FILE, 20, Time(2)));
+        assert!(
+            accesses.note(FILE, 10, Time(1), limits::ACCESSES) && accesses.note(FILE, 20, Time(2), limits::ACCESSES)
+        );
         assert_eq!(accesses.take(FILE), Some(20));
         assert_eq!((accesses.take(FILE), accesses.at_ns(FILE)), (None, Some(20)), "it is on its way, and shown");
-        assert!(accesses.note(FILE, 30, Time(3)));
+        assert!(accesses.note(FILE, 30, Time(3), limits::ACCESSES));
         accesses.told(FILE, 20);
         assert_eq!(accesses.take(FILE), Some(30));
         accesses.told(FILE, 30);
@@ -141,8 +142,8 @@ mod tests {
     #[test]
     fn an_access_time_is_due_when_it_has_been_here_for_long_enough_whatever_was_read_since() {
         let (accesses, age) = (Accesses::default(), Duration::from_nanos(5));
-        accesses.note(FILE, 10, Time(100));
-        accesses.note(FILE, 20, Time(104));
+        accesses.note(FILE, 10, Time(100), limits::ACCESSES);
+        accesses.note(FILE, 20, Time(104), limits::ACCESSES);
         assert_eq!(accesses.due(Time(104), age), []);
         assert_eq!(accesses.due(Time(105), age), [FILE]);
         accesses.take(FILE);
@@ -154,10 +155,10 @@ mod tests {
     #[test]
     fn no_more_access_times_are_noted_than_the_bound_allows() {
         let accesses = Accesses::default();
-        let noted =
-            (0..limits::ACCESSES as u64 + 5).filter(|low| accesses.note(Fid { high: 1, low: *low }, 1, Time(0)));
+        let noted = (0..limits::ACCESSES as u64 + 5)
+            .filter(|low| accesses.note(Fid { high: 1, low: *low }, 1, Time(0), limits::ACCESSES));
         assert_eq!(noted.count(), limits::ACCESSES);
-        assert!(accesses.note(Fid { high: 1, low: 0 }, 2, Time(0)), "one that is there may move");
+        assert!(accesses.note(Fid { high: 1, low: 0 }, 2, Time(0), limits::ACCESSES), "one that is there may move");
     }
 
     #[test]

@@ -59,23 +59,23 @@ impl Client {
     /// A program has read of the file. True if that moves its access time.
     pub fn accessed(&self, file: &OpenFile) -> bool {
         let (accessed_ns, changed_ns) = file.state().last_times();
-        self.note_access(file.fid(), accessed_ns, changed_ns)
+        self.note_access(file.fid(), (accessed_ns, changed_ns), limits::ACCESSES)
     }
 
     /// A program has listed a directory with these attributes.
     pub fn listed(&self, fid: Fid, accessed_ns: i64, changed_ns: i64) {
         if !self.inner.options.no_directory_access_times {
-            self.note_access(fid, accessed_ns, changed_ns);
+            self.note_access(fid, (accessed_ns, changed_ns), limits::ACCESSES_WITH_DIRECTORIES);
         }
     }
 
-    fn note_access(&self, fid: Fid, accessed_ns: i64, changed_ns: i64) -> bool {
+    fn note_access(&self, fid: Fid, (accessed_ns, changed_ns): (i64, i64), most: usize) -> bool {
         let (accesses, now_ns) = (&self.inner.cache.accesses, self.env().unix_time().0);
         let accessed_ns = accesses.at_ns(fid).map_or(accessed_ns, |noted_ns| noted_ns.max(accessed_ns));
         let moves = self.inner.options.access_times.moves(now_ns, accessed_ns, changed_ns);
         // Only an MDT that understands it is told.
         let is_told = moves && self.inner.peers.mdt().session.has_feature(features::ACCESS_TIMES);
-        if !is_told || !accesses.note(fid, now_ns, self.env().now()) {
+        if !is_told || !accesses.note(fid, now_ns, self.env().now(), most) {
             return false;
         }
         self.inner.mdt.leases.accessed(fid, now_ns);

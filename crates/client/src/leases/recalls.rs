@@ -188,7 +188,9 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
         client.watch_after_recall(fid).await;
     }
     recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));
-    let undelivered = inner.mdt.leases.drop_recalled(&recalls.fids);
+    let mut undelivered = inner.mdt.leases.drop_recalled(&recalls.fids);
+    // Of leases that were given up a moment ago the kernel may not know yet; they may be the recalled ones.
+    undelivered.extend(inner.mdt.leases.take_undelivered());
     inner.say_again(undelivered).await;
     // What was taken away, and is gone for its program, others may see only when it is.
     for fid in recalls.fids.iter().filter(|fid| inner.delayed.has(Scope::Entries(**fid))) {

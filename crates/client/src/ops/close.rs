@@ -115,7 +115,7 @@ impl Client {
         wrote: Rc<Cell<bool>>,
         _begun: CloseBegun,
     ) -> ClientResult<()> {
-        let (mut along, done) = self.finish_writes(&file, handle, writes, wrote.get()).await;
+        let (mut along, done) = self.finish_writes(&file, handle, writes, &wrote).await;
         self.handle_goes(&file);
         if let Some(set_attr) = file.take_set_attr() {
             let (slot, set) = set_attr.into_request(file.fid);
@@ -155,7 +155,7 @@ impl Client {
         file: &Rc<FileState>,
         handle: u64,
         writes: bool,
-        wrote: bool,
+        wrote: &Cell<bool>,
     ) -> (GoesAlong, Option<(u64, u64)>) {
         let inline = if writes { self.take_inline(file).await } else { None };
         if inline.is_none() {
@@ -166,7 +166,7 @@ impl Client {
         file.idle().await;
         // As long as it takes the lease on the data is watched; and before what was set ahead is taken: while that is on its way the MDT
         // is asked for nothing else.
-        let done = match writes && wrote && inline.is_none() {
+        let done = match writes && wrote.get() && inline.is_none() {
             true => self.learn_what_was_done(file).await,
             false => None,
         };

@@ -10,7 +10,9 @@ use forebay_proto::{
     message::{Attr, CommitLevel},
 };
 
-use crate::{Client, ClientResult, OpenFile, cache::choices::Known, delayed::byte_ranges::Outside, leases::Ticket};
+use crate::{
+    Client, ClientResult, OpenFile, cache::choices::Known, delayed::byte_ranges::claims::OutsideClaims, leases::Ticket,
+};
 
 impl Client {
     /// The commit level of bytes that are written through `file`.
@@ -24,7 +26,7 @@ impl Client {
 
     /// Takes back what others may keep back of `fid`, each in places of its own, which they would go on with as long as this client
     /// claims its own. What this client keeps back stays: it is sent under the new level.
-    pub(crate) async fn see_others(&self, fid: Fid) -> ClientResult<Option<Outside>> {
+    pub(crate) async fn see_others(&self, fid: Fid) -> ClientResult<Option<OutsideClaims>> {
         match self.inner.file(fid) {
             Some(file) => Ok(Some(self.see_all(&file).await?)),
             None => Ok(None),

@@ -41,14 +41,14 @@ impl Client {
                     set_ids.removed(given);
                 }
             }
-            self.drop_known_capabilities(file).await
+            self.drop_known_capabilities(process, file).await
         })
     }
 
-    async fn drop_known_capabilities(&self, file: &OpenFile) -> ClientResult<()> {
+    async fn drop_known_capabilities(&self, process: &dyn Process, file: &OpenFile) -> ClientResult<()> {
         let capabilities = &file.inner.privileges.capabilities;
         let given = capabilities.times();
-        if given > 0 {
+        if given > 0 && !process.has_removed_capabilities() {
             self.drop_capabilities(file.fid()).await?;
             capabilities.removed(given);
         }
@@ -65,8 +65,10 @@ impl Client {
     ) -> Boxed<'a, ClientResult<Attr>> {
         Box::pin(async move {
             match open {
-                Some(file) => self.drop_known_capabilities(file).await?,
-                None if attr.flags & attr_flags::XATTRS != 0 => self.drop_capabilities(attr.fid).await?,
+                Some(file) => self.drop_known_capabilities(process, file).await?,
+                None if attr.flags & attr_flags::XATTRS != 0 && !process.has_removed_capabilities() => {
+                    self.drop_capabilities(attr.fid).await?;
+                }
                 None => {}
             }
             if has_set_ids(attr.mode) && !process.keeps_set_ids() {

@@ -374,7 +374,7 @@ impl Leases {
             let holder = self.holder(holder);
             holder.queue.push_back(Recall { number, what: Recalled::Data(fid), asked: now });
             holder.recall.notify_waiters();
-            return now + limits::DATA_TERM;
+            return now + limits::RECALL_TIMEOUT_SILENT;
         };
         let (seen, progressed) = self.holders.get(&holder).map_or((asked, asked), |it| (it.seen, it.progressed));
         let (end, overdue) = self.timeouts.until(asked, seen, progressed);
@@ -382,7 +382,7 @@ impl Leases {
             return end;
         }
         self.overdue.insert(holder, overdue);
-        now + limits::DATA_TERM
+        now + limits::RECALL_TIMEOUT_SILENT
     }
 
     /// Sessions to be evicted, with the reason.

@@ -1,7 +1,7 @@
 //! Recall timeouts: how long the holder of a recalled lease may take before it is evicted.
 //!
-//! A silent holder has [`limits::DATA_TERM`]. A holder that sends requests may itself wait for a server, with bytes
-//! that it acknowledged: it has [`limits::HEARD_TERM`], which begins anew while any server is in trouble, and each time
+//! A silent holder has [`limits::RECALL_TIMEOUT_SILENT`]. A holder that sends requests may itself wait for a server, with bytes
+//! that it acknowledged: it has [`limits::RECALL_TIMEOUT`], which begins anew while any server is in trouble, and each time
 //! the holder releases a lease.
 
 use forebay_env::Time;
@@ -21,10 +21,12 @@ impl Overdue {
     /// The reason, for the log.
     pub fn words(self) -> String {
         match self {
-            Self::Silent => format!("it held what others wait for, and was silent for {:?}", limits::DATA_TERM),
+            Self::Silent => {
+                format!("it held what others wait for, and was silent for {:?}", limits::RECALL_TIMEOUT_SILENT)
+            }
             Self::Keeps => format!(
                 "it held what others wait for, and did not give it back in {:?}, while all servers were well",
-                limits::HEARD_TERM
+                limits::RECALL_TIMEOUT
             ),
         }
     }
@@ -52,14 +54,14 @@ impl RecallTimeouts {
     /// Until when a holder that sends requests may keep the lease. It was asked at `asked`, and last released a lease
     /// at `progressed`. Released leases extend the time only up to a bound.
     pub fn while_heard(&self, asked: Time, progressed: Time) -> Time {
-        let progressed = progressed.min(asked + limits::HEARD_TERM * limits::HEARD_TERMS);
-        asked.max(progressed).max(self.troubled) + limits::HEARD_TERM
+        let progressed = progressed.min(asked + limits::RECALL_TIMEOUT * limits::RECALL_EXTENSIONS);
+        asked.max(progressed).max(self.troubled) + limits::RECALL_TIMEOUT
     }
 
     /// Until when a holder has time, and why it is overdue after that. It was asked at `asked`, last sent a request at
     /// `seen`, and last released a lease at `progressed`.
     pub fn until(&self, asked: Time, seen: Time, progressed: Time) -> (Time, Overdue) {
-        let silent = asked.max(seen).max(self.stopped) + limits::DATA_TERM;
+        let silent = asked.max(seen).max(self.stopped) + limits::RECALL_TIMEOUT_SILENT;
         let keeps = self.while_heard(asked, progressed);
         if keeps < silent { (keeps, Overdue::Keeps) } else { (silent, Overdue::Silent) }
     }

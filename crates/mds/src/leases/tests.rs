@@ -152,16 +152,16 @@ fn data_is_waited_for_as_long_as_its_holder_is_heard() {
     leases.grant_data(A, fid(5));
     let wanted = uses(fid(5), Use::Shows);
     assert!(leases.conflicts(B, fid(5), Use::Shows));
-    assert_eq!(leases.recall(B, &wanted, at(1100)), Some(at(1100) + limits::DATA_TERM));
+    assert_eq!(leases.recall(B, &wanted, at(1100)), Some(at(1100) + limits::RECALL_TIMEOUT_SILENT));
     let recall = leases.recalls(A).data[0].clone();
     leases.acknowledge(A, &said(recall.sequence, &[]));
     assert!(leases.conflicts(B, fid(5), Use::Shows), "it was heard, and not yet done");
     hear(&mut leases, 2, 9);
     serve(&mut leases, 10, 15);
-    assert_eq!(leases.recall(B, &wanted, at(15_000)), Some(at(9000) + limits::DATA_TERM));
+    assert_eq!(leases.recall(B, &wanted, at(15_000)), Some(at(9000) + limits::RECALL_TIMEOUT_SILENT));
     assert!(leases.take_overdue().is_empty());
     serve(&mut leases, 16, 19);
-    leases.recall(B, &wanted, at(9000) + limits::DATA_TERM);
+    leases.recall(B, &wanted, at(9000) + limits::RECALL_TIMEOUT_SILENT);
     assert_eq!(leases.take_overdue(), BTreeMap::from([(A, Overdue::Silent)]));
     leases.acknowledge(A, &AwaitRecalls { acknowledged: 0, returned: Vec::new(), flushed: vec![recall] });
     assert_eq!(leases.recall(B, &wanted, at(30_000)), None);
@@ -178,7 +178,7 @@ fn a_heard_session_that_keeps_buffered_data_is_overdue_after_a_term_without_serv
     leases.acknowledge(A, &said(recall.sequence, &[]));
     hear(&mut leases, 11, 200);
     leases.trouble(at(200_000));
-    let end = 200 + limits::HEARD_TERM.as_secs();
+    let end = 200 + limits::RECALL_TIMEOUT.as_secs();
     hear(&mut leases, 201, end - 1);
     assert_eq!(leases.recall(B, &wanted, at(1000 * (end - 1))), Some(at(1000 * end)));
     assert!(leases.take_overdue().is_empty(), "an OST was away: it had to wait for that");
@@ -192,7 +192,7 @@ fn a_heard_session_that_does_not_acknowledge_a_recall_is_overdue() {
     hear(&mut leases, 0, 10);
     leases.grant(A, fid(5));
     leases.recall(B, &uses(fid(5), Use::Changes), at(10_000));
-    let end = 10 + limits::HEARD_TERM.as_secs();
+    let end = 10 + limits::RECALL_TIMEOUT.as_secs();
     hear(&mut leases, 11, end - 1);
     assert!(leases.take_overdue().is_empty() && leases.conflicts(B, fid(5), Use::Changes));
     hear(&mut leases, end, end);
@@ -208,7 +208,7 @@ fn a_server_that_was_paused_gives_lease_holders_their_recall_timeout_again() {
     leases.grant_data(A, fid(6));
     let wanted = uses(fid(6), Use::Shows);
     leases.recall(B, &wanted, at(10_000));
-    assert_eq!(leases.recall(B, &wanted, at(1_000_000)), Some(at(1_000_000) + limits::DATA_TERM));
+    assert_eq!(leases.recall(B, &wanted, at(1_000_000)), Some(at(1_000_000) + limits::RECALL_TIMEOUT_SILENT));
     hear(&mut leases, 1000, 1001);
     assert!(leases.take_overdue().is_empty());
 }
@@ -252,7 +252,7 @@ fn returning_other_leases_does_not_postpone_a_recall_without_bound() {
         leases.recall(B, &uses(fid(1), Use::Shows), at(1000 * second));
         assert!(second < 2000);
     }
-    let all = limits::HEARD_TERM * (limits::HEARD_TERMS + 1);
+    let all = limits::RECALL_TIMEOUT * (limits::RECALL_EXTENSIONS + 1);
     assert!(second > 1000 && second >= 10 + all.as_secs() - 100, "{second}");
 }
 
@@ -264,7 +264,7 @@ fn a_recall_of_a_lease_that_ended_by_a_close_makes_no_session_overdue() {
     leases.grant(A, fid(7));
     leases.recall(B, &uses(fid(5), Use::Shows), at(10_000));
     assert!(leases.data.closed(fid(5)));
-    hear(&mut leases, 11, 20 + limits::HEARD_TERM.as_secs());
+    hear(&mut leases, 11, 20 + limits::RECALL_TIMEOUT.as_secs());
     assert!(leases.take_overdue().is_empty() && leases.holders[&A].queue.is_empty());
 }
 

@@ -55,7 +55,7 @@ impl Attr {
     }
 }
 
-/// When the reply to a modifying request may leave (DESIGN section 5).
+/// When the reply to a modifying request may leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommitLevel {
     /// The server has it in memory.

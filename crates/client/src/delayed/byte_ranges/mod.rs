@@ -10,7 +10,7 @@
 //! Invariant: while something else is under way with the file, nothing is claimed; a write that is under way lies in the pieces
 //! of any claim that is made meanwhile.
 
-mod claims;
+pub(crate) mod claims;
 mod track;
 
 use std::{

@@ -20,7 +20,7 @@ use forebay_proto::{Fid, message::CommitLevel};
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
     delayed::buffered::{Sending, pieces},
-    delayed::byte_ranges::Outside,
+    delayed::byte_ranges::claims::OutsideClaims,
     delayed::granted_space,
     delayed::queue::Scope,
     file::{FileState, Writer},
@@ -203,7 +203,7 @@ impl Client {
     }
 
     /// The same of `fid`, if it is open here, and of what others kept back (see [`Client::see_all`]).
-    pub(crate) async fn flush_writes_of(&self, fid: Fid) -> ClientResult<Option<Outside>> {
+    pub(crate) async fn flush_writes_of(&self, fid: Fid) -> ClientResult<Option<OutsideClaims>> {
         self.settle_coming(fid).await;
         let Some(file) = self.inner.file(fid) else { return Ok(None) };
         let outside = self.see_all(&file).await?;
@@ -226,7 +226,7 @@ impl Client {
         file: &OpenFile,
         start: u64,
         end: u64,
-    ) -> ClientResult<Outside> {
+    ) -> ClientResult<OutsideClaims> {
         let state = file.state();
         let outside = self.see_all(state).await?;
         // What lies within the size that the servers know does not depend on what is kept elsewhere.
@@ -237,7 +237,7 @@ impl Client {
     }
 
     /// As [`Client::flush_writes_of`], through a handle, which need not report the loss again.
-    pub(crate) async fn flush_writes_through(&self, file: &OpenFile) -> ClientResult<Outside> {
+    pub(crate) async fn flush_writes_through(&self, file: &OpenFile) -> ClientResult<OutsideClaims> {
         let outside = self.see_all(file.state()).await?;
         self.flush_own_writes_through(file).await?;
         Ok(outside)

@@ -70,7 +70,7 @@ impl LeaseTable {
     /// The MDT ended the session: all leases on data are over.
     pub fn lose_data(&mut self) {
         self.data.clear();
-        self.flushed.clear();
+        self.to_tell.flushed.clear();
         self.nodes.values_mut().for_each(|node| node.written = None);
     }
 
@@ -81,6 +81,6 @@ impl LeaseTable {
 
     /// What was kept back when that was recalled has been sent.
     pub fn flushed(&mut self, recall: DataRecall) {
-        self.flushed.push(recall);
+        self.to_tell.flushed.push(recall);
     }
 }

@@ -26,29 +26,31 @@ impl LeaseTable {
     /// What to ask the MDT with next. `None`: nothing is kept, nobody writes, and it knows that.
     pub fn question(&mut self, writes: bool) -> Option<AwaitRecalls> {
         self.alive();
-        let nothing = (self.acknowledged <= self.known_acknowledged || planted(Bug::LastRecallNotAcknowledged))
-            && self.returned.is_empty()
+        let nothing = (self.to_tell.acknowledged <= self.to_tell.known_acknowledged
+            || planted(Bug::LastRecallNotAcknowledged))
+            && self.to_tell.returned.is_empty()
             && self.data.is_empty()
-            && self.flushed.is_empty()
+            && self.to_tell.flushed.is_empty()
             && self.directories.is_empty();
         if nothing && !writes && !self.has_leased() {
             return None;
         }
-        let (returned, flushed) = (self.take_returned(), std::mem::take(&mut self.flushed));
-        Some(AwaitRecalls { acknowledged: self.acknowledged, returned, flushed })
+        let (returned, flushed) = (self.take_returned(), std::mem::take(&mut self.to_tell.flushed));
+        Some(AwaitRecalls { acknowledged: self.to_tell.acknowledged, returned, flushed })
     }
 
     fn take_returned(&mut self) -> Vec<Fid> {
         // What was leased again is returned with that lease.
         let is_kept = |fid: &Fid| self.directories.contains_key(fid) || self.leased(*fid).is_some();
-        let returned = Vec::from_iter(self.returned.iter().copied().filter(|fid| !is_kept(fid)).take(limits::RETURNED));
+        let returned =
+            Vec::from_iter(self.to_tell.returned.iter().copied().filter(|fid| !is_kept(fid)).take(limits::RETURNED));
         if returned.is_empty() {
             return returned;
         }
         // Leases that come with replies to what was asked before may be the ones that are returned.
         self.forgotten = self.next();
         for fid in &returned {
-            self.returned.remove(fid);
+            self.to_tell.returned.remove(fid);
             if let Some(node) = self.nodes.get_mut(fid) {
                 node.recalled = self.forgotten;
             }
@@ -71,23 +73,23 @@ impl LeaseTable {
 
     /// The MDT did not hear that these were given back.
     pub fn not_returned(&mut self, fids: Vec<Fid>) {
-        self.returned.extend(fids);
+        self.to_tell.returned.extend(fids);
     }
 
     /// What to say beside the question that waits for recalls: nothing is given back by that, nor more acknowledged.
     pub fn what_is_flushed(&mut self) -> Option<AwaitRecalls> {
-        let (acknowledged, flushed) = (self.acknowledged, std::mem::take(&mut self.flushed));
+        let (acknowledged, flushed) = (self.to_tell.acknowledged, std::mem::take(&mut self.to_tell.flushed));
         (!flushed.is_empty()).then_some(AwaitRecalls { acknowledged, returned: Vec::new(), flushed })
     }
 
     /// The MDT has answered this.
     pub fn answered(&mut self, question: &AwaitRecalls) {
-        self.known_acknowledged = self.known_acknowledged.max(question.acknowledged);
+        self.to_tell.known_acknowledged = self.to_tell.known_acknowledged.max(question.acknowledged);
     }
 
     /// Everything that was recalled up to `sequence` has been heard of.
     pub fn acknowledge(&mut self, sequence: u64) {
-        self.acknowledged = self.acknowledged.max(sequence);
+        self.to_tell.acknowledged = self.to_tell.acknowledged.max(sequence);
     }
 
     /// The MDT restarted, or ended the session: it knows of no leases any more. As [`LeaseTable::drop_recalled`].
@@ -95,8 +97,8 @@ impl LeaseTable {
         let dropped = self.nodes.iter_mut().flat_map(|(fid, node)| node.give_up(*fid, self.now));
         self.effects.ended.extend(dropped);
         self.forget_all();
-        self.returned.clear();
-        (self.contact, self.acknowledged, self.known_acknowledged) = (None, 0, 0);
+        self.to_tell.returned.clear();
+        (self.contact, self.to_tell.acknowledged, self.to_tell.known_acknowledged) = (None, 0, 0);
     }
 
     /// No more is kept from now on than takes about so many bytes.
@@ -106,12 +108,12 @@ impl LeaseTable {
 
     /// What was given up of our own accord and nobody may have heard of yet: said again before it is returned.
     pub fn take_undelivered(&mut self) -> Vec<Dropped> {
-        std::mem::take(&mut self.undelivered)
+        std::mem::take(&mut self.to_tell.undelivered)
     }
 
     /// The kernel may not have heard of these, which were given up.
     pub fn not_heard(&mut self, given_up: Vec<Dropped>) {
-        self.undelivered.extend(given_up);
+        self.to_tell.undelivered.extend(given_up);
     }
 
     /// Gives everything up, to be returned.

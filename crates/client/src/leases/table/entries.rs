@@ -99,23 +99,23 @@ impl LeaseTable {
 
     /// The same until [`LeaseTable::resume_answering`]: the directory's attributes are changed, but its names stay ours.
     pub fn pause_answering(&mut self, fid: Fid) {
-        *self.paused.entry(fid).or_default() += 1;
+        *self.pauses.directories.entry(fid).or_default() += 1;
     }
 
     /// As they are now, they may be answered from again.
     pub fn resume_answering(&mut self, fid: Fid) {
-        self.paused.entry(fid).and_modify(|times| *times -= 1);
-        self.paused.retain(|_, times| *times > 0);
+        self.pauses.directories.entry(fid).and_modify(|times| *times -= 1);
+        self.pauses.directories.retain(|_, times| *times > 0);
     }
 
     /// The same of all directories: a change is made of which it is not known what directory it concerns. All names stay ours.
     pub fn pause_answering_all(&mut self) {
-        self.all_paused += 1;
+        self.pauses.all += 1;
     }
 
     /// That change is over, or nobody waits for it any more and it may be made yet.
     pub fn resume_answering_all(&mut self, is_over: bool) {
-        self.all_paused -= 1;
+        self.pauses.all -= 1;
         if !is_over {
             let all = Vec::from_iter(self.directories.keys().copied());
             all.into_iter().for_each(|fid| self.stop_answering(fid));
@@ -204,7 +204,7 @@ impl LeaseTable {
     /// Changes of its names may be answered now.
     fn answers(&self, fid: Fid) -> bool {
         let may = self.directories.get(&fid).is_some_and(|directory| directory.may);
-        may && self.all_paused == 0 && !self.paused.contains_key(&fid)
+        may && self.pauses.all == 0 && !self.pauses.directories.contains_key(&fid)
     }
 
     fn end_changes(&mut self, fid: Fid) {
@@ -218,7 +218,7 @@ impl LeaseTable {
         directory.under_way -= 1;
         if directory.under_way == 0 && !directory.may {
             self.directories.remove(&parent);
-            self.returned.insert(parent);
+            self.to_tell.returned.insert(parent);
         }
     }
 }

@@ -101,22 +101,35 @@ pub(crate) struct LeaseTable {
     names: usize,
     /// What all of it may take, about, where the machine is short of memory.
     most_bytes: Option<u64>,
-    /// Number of the last recall that was heard of, and of the last that the MDT knows to be.
+    to_tell: ToTell,
+    /// Files whose data the MDT may count as leased to us, and what we count.
+    data: BTreeMap<Fid, Holds>,
+    /// Directories whose names the MDT may count as leased to us for changes, and what we make of it.
+    directories: BTreeMap<Fid, Directory>,
+    pauses: Pauses,
+}
+
+/// What the MDT and the kernel are to be told.
+#[derive(Default)]
+struct ToTell {
+    /// Number of the last recall that was executed, and of the last that the MDT knows to be.
     acknowledged: u64,
     known_acknowledged: u64,
     /// Leases that were given up and are to be returned.
     returned: BTreeSet<Fid>,
-    /// Files whose data the MDT may count as leased to us, and what we count.
-    data: BTreeMap<Fid, Holds>,
-    /// Recalls of data after which nothing is kept back any more, to be said.
+    /// Recalls of data after which nothing is buffered any more.
     flushed: Vec<DataRecall>,
+    /// What the kernel was not ready to hear.
     undelivered: Vec<Dropped>,
-    /// Directories whose names the MDT may count as leased to us for changes, and what we make of it.
-    directories: BTreeMap<Fid, Directory>,
+}
+
+/// Changes under way while no change of entries is delayed.
+#[derive(Default)]
+struct Pauses {
     /// Directories whose own attributes are being changed, and how many such changes are under way.
-    paused: BTreeMap<Fid, usize>,
-    /// Changes under way that may concern any directory.
-    all_paused: usize,
+    directories: BTreeMap<Fid, usize>,
+    /// Changes that may concern any directory.
+    all: usize,
 }
 
 /// What is known of an inode.
@@ -290,7 +303,7 @@ impl LeaseTable {
         // The MDT counts the names of directories on, whatever the time.
         self.directories.values_mut().for_each(|directory| directory.may = false);
         let idle = self.directories.extract_if(.., |_, directory| directory.under_way == 0);
-        self.returned.extend(idle.map(|(fid, _)| fid));
+        self.to_tell.returned.extend(idle.map(|(fid, _)| fid));
     }
 
     fn bound(&mut self) {
@@ -310,7 +323,7 @@ impl LeaseTable {
         }
         let counted = self.directories.remove(&fid).is_some();
         if counted || self.leased(fid).is_some() {
-            self.returned.insert(fid);
+            self.to_tell.returned.insert(fid);
         }
         self.drop_names(fid);
         if let Some(mut node) = self.nodes.remove(&fid) {

@@ -65,7 +65,7 @@ impl World {
     }
 
     fn is_coming(&self, told: Told) -> bool {
-        let unheard = self.pending.iter().flat_map(|pending| &pending.unheard).chain(&self.table.undelivered);
+        let unheard = self.pending.iter().flat_map(|pending| &pending.unheard).chain(&self.table.to_tell.undelivered);
         unheard.copied().any(|dropped| is_about(dropped, told))
     }
 
