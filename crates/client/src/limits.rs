@@ -22,7 +22,7 @@ pub const COPY_STEP_BYTES: u64 = 4 << 20;
 pub const STALE_ATTEMPTS: u32 = 100;
 /// Times that one call asks for OSTs: as often as it may meet another full one.
 pub const EXTENSIONS: u32 = 16;
-/// Times that one fallocate waits for the room of deleted files.
+/// Times that one write or fallocate waits for the space of deleted files.
 pub const ROOM_ATTEMPTS: u32 = 4;
 /// How long one waits for room that was granted to mounts.
 pub const GRANTS_RETURN: Duration = Duration::from_secs(4);

@@ -20,7 +20,6 @@ use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
-    background::destroy_progress::DestroyProgress,
     bootstrap::Owner,
     inode::Inode,
     keys::{self, Key},
@@ -71,7 +70,7 @@ pub struct Mds {
     /// Time of the last completed poll of all OSTs.
     pub(crate) polled: Cell<Time>,
     /// Wakes each OST's destroy driver.
-    pub(crate) destroys: BTreeMap<u32, DestroyProgress>,
+    pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
     /// Sessions whose handles are being closed.
     pub(crate) ending: RefCell<BTreeSet<SessionId>>,
     /// Clients with a session that was evicted since the start, until their sequences are given up.
@@ -118,7 +117,7 @@ impl Mds {
                 spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
                 slow_osts: RefCell::default(),
                 polled: Cell::default(),
-                destroys: options.osts.keys().map(|ost| (*ost, DestroyProgress::default())).collect(),
+                destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
                 ending: RefCell::default(),
                 evicted: RefCell::default(),
                 collecting: Cell::new(0),
@@ -140,7 +139,7 @@ impl Mds {
     pub fn close(&self) -> Boxed<'_, ()> {
         Box::pin(async move {
             self.target.take();
-            self.destroys.values().for_each(|destroys| destroys.logged.notify_one());
+            self.destroys.values().for_each(|logged| logged.notify_one());
             self.osts.close().await;
         })
     }
@@ -183,7 +182,7 @@ impl Mds {
             memory.next_sequence = memory.next_sequence.max(sequence.0 + 1);
         }
         if effects.destroys {
-            self.destroys.values().for_each(|destroys| destroys.logged.notify_one());
+            self.destroys.values().for_each(|logged| logged.notify_one());
         }
     }
 

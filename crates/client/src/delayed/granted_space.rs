@@ -39,6 +39,8 @@ pub(crate) struct GrantedSpace {
 pub(crate) struct Share {
     /// Granted, not used yet, and counted on.
     pub left: u64,
+    /// The most that was counted on at a time since so little was held: writes were acknowledged because so much was granted.
+    pub relied: u64,
     /// The OST may have set aside so much, as far as is known here.
     pub granted: u64,
     /// All that was used so far.
@@ -55,13 +57,20 @@ pub(crate) struct Share {
     pub turn: Rc<Mutex<()>>,
 }
 
+impl Share {
+    /// The grant is gone with its session.
+    fn forget(&mut self) {
+        (self.left, self.relied, self.granted) = (0, 0, 0);
+    }
+}
+
 impl GrantedSpace {
     /// Which of `osts` have not granted `bytes`. The others are counted on.
     pub fn lacking(&self, osts: impl IntoIterator<Item = u32>, bytes: u64) -> Vec<u32> {
         let mut shares = self.osts.borrow_mut();
         let mut lacks = |ost: &u32| match shares.get_mut(ost) {
             Some(share) if share.left >= bytes => {
-                share.wanted = true;
+                (share.wanted, share.relied) = (true, share.relied.max(bytes));
                 false
             }
             _ => true,
@@ -82,22 +91,30 @@ impl GrantedSpace {
         self.with(ost, |share| (share.left, share.used) = (share.left.saturating_sub(bytes), share.used + bytes));
     }
 
-    /// The OST may have been started again: what is counted on, and nothing more until it has granted that.
+    /// The OST may have been started again: what is buffered and on its way, and nothing more until it has granted that.
+    ///
+    /// All of that was granted before it was acknowledged. Less of the grant may be left as far as is known: what was used while a
+    /// reply to [`Grant`](forebay_proto::message::Grant) was on its way is counted twice.
     pub fn claim(&self, ost: u32, held: u64) -> u64 {
         self.with(ost, |share| {
-            share.left = share.left.min(held);
+            share.left = held.min(share.left.max(share.relied));
             share.left
         })
     }
 
+    /// No more than `held` is counted on from now on.
+    pub fn give_up(&self, ost: u32, held: u64) {
+        self.with(ost, |share| (share.left, share.relied) = (share.left.min(held), share.relied.min(held)));
+    }
+
     /// The OST has ended the session, and its grant with it.
     pub fn forget(&self, ost: u32) {
-        self.with(ost, |share| (share.left, share.granted) = (0, 0));
+        self.with(ost, Share::forget);
     }
 
     /// What comes is another client's, to whom nothing was granted.
     pub fn forget_all(&self) {
-        self.osts.borrow_mut().values_mut().for_each(|share| (share.left, share.granted) = (0, 0));
+        self.osts.borrow_mut().values_mut().for_each(Share::forget);
     }
 
     /// The sessions are closed, and all that was granted went with them.

@@ -86,13 +86,15 @@ impl Client {
         file.inner.wrote.set(true);
         file.state().make_sparse();
         let changing = self.all_bytes_change(file.fid());
-        let mut attempts = 1..limits::ROOM_ATTEMPTS;
+        // Once more in any case: destroys may have ended between the refusal and the question about them.
+        let (mut attempts, mut is_first) = (1..limits::ROOM_ATTEMPTS, true);
         let done = loop {
             match self.roomy(&file, async || self.allocate_once(&file, (offset, length), what, instance).await).await {
                 Err(error)
                     if error.errno == Errno::ENOSPC
                         && attempts.next().is_some()
-                        && self.made_room(&file, file.state().snapshot().layout.osts()).await => {}
+                        && (self.made_room(&file, file.state().snapshot().layout.osts()).await
+                            || std::mem::take(&mut is_first)) => {}
                 done => break done,
             }
         };

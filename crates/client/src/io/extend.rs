@@ -15,14 +15,20 @@ impl Client {
         file: &OpenFile,
         attempt: impl AsyncFn() -> Result<T, Trouble>,
     ) -> ClientResult<T> {
-        let mut full: Vec<u32> = Vec::new();
+        let (mut full, mut asked): (Vec<u32>, Vec<u32>) = Default::default();
+        let mut waits = 0..limits::ROOM_ATTEMPTS;
         for _ in 0..limits::EXTENSIONS {
             match self.try_fresh(file.state(), &attempt).await {
                 Err(Trouble::Bare(offset, length)) => self.extend(file, offset, length, &[]).await?,
                 Err(Trouble::Full(offset, osts, error)) => {
-                    if self.give_room_back(&osts).await
-                        || self.made_room(file, file.state().snapshot().layout.osts()).await
-                    {
+                    if self.give_room_back(&osts).await {
+                        continue;
+                    }
+                    let has_made = self.made_room(file, file.state().snapshot().layout.osts()).await;
+                    // Destroys may have ended between the refusal and that: each OST is tried once more in any case.
+                    let is_first = osts.iter().any(|ost| !asked.contains(ost));
+                    asked.extend(&osts);
+                    if is_first || has_made && waits.next().is_some() {
                         continue;
                     }
                     full.extend(osts);

@@ -16,7 +16,7 @@ use crate::{Mds, keys, limits};
 pub async fn drive(mds: Weak<Mds>, ost: u32) {
     loop {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
-        let Some(logged) = this.destroys.get(&ost).map(|destroys| destroys.logged.clone()) else { return };
+        let Some(logged) = this.destroys.get(&ost).cloned() else { return };
         match this.destroy_some(ost).await {
             Ok(0) => {
                 let env = this.env.clone();
@@ -46,24 +46,18 @@ impl Mds {
     }
 
     /// The same for a caller that needs space on these OSTs, or (if empty) on any. Returns how many destroys it waited
-    /// for, with one more for each OST on which some were done a moment ago: the caller may have been refused before
-    /// that. Without `osts` it adds how many OSTs have space again.
+    /// for and, without `osts`, how many OSTs have space again.
     pub(crate) async fn destroyed(self: &Rc<Self>, osts: Vec<u32>) -> Result<u64, ErrorReply> {
         let anywhere = osts.is_empty();
         let osts = if anywhere { self.osts.indices() } else { osts };
         let until = self.env.now() + limits::DESTROY_WAIT;
         let mut objects = 0;
-        for ost in osts {
-            let Some(destroys) = self.destroys.get(&ost) else { continue };
+        for ost in osts.into_iter().filter(|ost| self.destroys.contains_key(ost)) {
             let prefix = keys::destroys(ost);
             let to = keys::after(prefix.as_ref());
             let rows = self.store.scan(prefix.as_ref(), &to, limits::DESTROY_BATCH).await.map_err(store_error)?;
             objects += rows.len() as u64;
-            let Some((last, _)) = rows.last() else {
-                let is_recent = |done| self.env.now() < done + limits::DESTROY_WAIT;
-                objects += u64::from(destroys.done.get().is_some_and(is_recent));
-                continue;
-            };
+            let Some((last, _)) = rows.last() else { continue };
             let to = keys::after(last);
             while self.env.now() < until
                 && !self.store.scan(prefix.as_ref(), &to, 1).await.map_err(store_error)?.is_empty()
@@ -95,9 +89,6 @@ impl Mds {
             Ok(())
         })
         .await?;
-        if let Some(destroys) = self.destroys.get(&ost) {
-            destroys.done.set(Some(self.env.now()));
-        }
         Ok(fids.len())
     }
 }

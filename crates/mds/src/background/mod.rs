@@ -5,7 +5,6 @@
 
 mod collect;
 mod destroy;
-pub mod destroy_progress;
 mod leases;
 mod poll;
 mod reap;

@@ -79,8 +79,6 @@ struct Model {
     /// What the OST has set aside for this client, and has for all.
     granted: u64,
     free: u64,
-    /// What the client counts twice it does not claim from an OST that restarts: so some writes find room only if it is free.
-    short: bool,
     accepted: u64,
     refused: u64,
 }
@@ -92,7 +90,7 @@ impl Model {
         let mut dice = Dice::new(seed);
         let (buffered, sent, free) = (Vec::new(), Vec::new(), dice.below(20_000));
         let room = GrantedSpace::default();
-        Self { dice, seed, room, buffered, sent, ask: None, granted: 0, free, short: false, accepted: 0, refused: 0 }
+        Self { dice, seed, room, buffered, sent, ask: None, granted: 0, free, accepted: 0, refused: 0 }
     }
 
     fn held(&self) -> u64 {
@@ -123,7 +121,7 @@ impl Model {
             return;
         }
         let write = &mut self.sent[waiting[self.dice.below(waiting.len() as u64) as usize]];
-        let is_granted = write.cost <= self.granted || self.short;
+        let is_granted = write.cost <= self.granted;
         assert!(is_granted, "seed {}: {write:?} with {} granted", self.seed, self.granted);
         (write.is_executed, self.granted) = (true, self.granted.saturating_sub(write.cost));
     }
@@ -145,7 +143,7 @@ impl Model {
         let used = self.room.with(OST, |share| share.used);
         let bytes = if gives_back { held } else { held + self.dice.below(20_000) };
         if gives_back {
-            self.room.claim(OST, held);
+            self.room.give_up(OST, held);
         } else if self.room.with(OST, |share| share.left) >= bytes {
             // It is not asked for what it has granted.
             return;
@@ -175,10 +173,8 @@ impl Model {
     /// The OST starts again without its grants, and takes over what the client counts on. What was not replied is sent again.
     fn restart(&mut self) {
         self.free += self.granted;
-        let counted_on = self.room.with(OST, |share| share.left);
         self.granted = self.room.claim(OST, self.held());
-        assert_eq!(self.granted, counted_on.min(self.held()), "seed {}", self.seed);
-        self.short = self.granted < self.held();
+        assert_eq!(self.granted, self.held(), "seed {}: all that is held is claimed", self.seed);
         self.free = self.free.saturating_sub(self.granted);
         if let Some(ask) = &mut self.ask {
             ask.reply = None;
@@ -188,7 +184,7 @@ impl Model {
     /// The OST ends the session: what is held is lost, and so are the grant and what was asked.
     fn evict(&mut self) {
         (self.free, self.granted, self.ask) = (self.free + self.granted, 0, None);
-        (self.buffered, self.sent, self.short) = (Vec::new(), Vec::new(), false);
+        (self.buffered, self.sent) = (Vec::new(), Vec::new());
         self.room.forget(OST);
     }
 
@@ -206,7 +202,6 @@ impl Model {
             _ if self.dice.one_in(4) => self.evict(),
             _ => {}
         }
-        self.short &= self.held() > 0;
         let executed: u64 = self.sent.iter().filter(|write| write.is_executed).map(|write| write.cost).sum();
         let left = self.room.with(OST, |share| share.left);
         let most = self.granted + executed;

@@ -91,7 +91,7 @@ impl Client {
         let _turn = turn.lock().await;
         let held = here.held();
         // First here: nobody counts on it any more when the OST hears of it.
-        here.room.claim(ost, held);
+        here.room.give_up(ost, held);
         if here.room.with(ost, |share| share.granted) <= held {
             return Ok(false);
         }
