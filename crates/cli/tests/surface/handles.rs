@@ -147,7 +147,8 @@ fn a_program_that_is_running_is_not_truncated() {
         }
         running.kill().expect("killed");
         running.wait().expect("ended");
-        assert_eq!(opened(libc::O_RDONLY), Ok(0), "{program:?}");
+        // Whoever looks at the process in /proc just then keeps its memory, and the program, a moment longer.
+        assert!(soon(|| opened(libc::O_RDONLY) == Ok(0)), "{program:?}");
         assert_eq!(program.metadata().expect("there").len(), 0);
     }
 }
