@@ -176,3 +176,5 @@ pub const WATCH_PAUSE: Duration = Duration::from_secs(1);
 pub const ACCESS_TERM: Duration = Duration::from_secs(60);
 /// Directories that were listed, and of which the MDT is not told yet; of more none is told.
 pub const LISTED_DIRECTORIES: usize = 16 << 10;
+/// Pause between requests for a newer map, while a target cannot be reached.
+pub const MAP_PAUSE: Duration = Duration::from_secs(1);

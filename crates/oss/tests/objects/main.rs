@@ -49,7 +49,7 @@ fn connect(sim: &Sim, node: NodeId, number: u8) -> ClientSession {
     let options = SessionOptions {
         cluster: CLUSTER,
         target: TargetId::ost(0),
-        addresses: vec![address()],
+        resolve: Rc::new(vec![address()]),
         client: Uuid([number; 16]),
         description: "test".into(),
         pins: PinBudget::new(16 << 20),
