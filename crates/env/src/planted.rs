@@ -91,6 +91,8 @@ bugs! {
     TruncateKeepsBytes = "truncate-keeps-bytes",
     /// Writes from before a truncate are accepted after it.
     TruncateEpochIgnored = "truncate-epoch-ignored",
+    /// Requests under a layout from before a fence are accepted.
+    LayoutFenceIgnored = "layout-fence-ignored",
     /// Other clients read bytes whose writer has no reply yet.
     UnacknowledgedShown = "unacknowledged-shown",
     /// Other clients read an append once its reply has left, although the append may get another offset if the reply is

@@ -67,6 +67,11 @@ impl Osts {
         self.sessions.keys().copied().collect()
     }
 
+    /// Whether the OST understands the feature bit `bit`, according to its last Connect reply.
+    pub fn has_feature(&self, ost: u32, bit: u64) -> bool {
+        self.sessions.get(&ost).is_some_and(|session| session.has_feature(bit))
+    }
+
     /// Sends a request once; waits while the OST is away.
     pub async fn ask<O: Operation>(&self, ost: u32, request: &O) -> Result<O::Reply, ErrorReply> {
         let session = self.sessions.get(&ost).ok_or_else(|| unknown(ost))?;

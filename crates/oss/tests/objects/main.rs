@@ -3,6 +3,7 @@
 mod appends;
 mod grants;
 mod held;
+mod layout_fences;
 mod pieces;
 
 use std::{cell::RefCell, rc::Rc, task::Poll, time::Duration};
