@@ -68,6 +68,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             "disasters",
             "histories",
         ],
+        LayoutFenceIgnored => &["objects:layout_fences", "scenes:layouts"],
         WriteSumSkipped | TruncateKeepsBytes | TruncateEpochIgnored => {
             &["forebay_oss", "objects", "scenes:layouts", "scenes:holes", "disasters", "histories"]
         }

@@ -178,3 +178,5 @@ pub const ACCESS_TERM: Duration = Duration::from_secs(60);
 pub const ACCESSES: usize = 64 << 10;
 /// Of a directory none is noted beside so many: a walk through many directories leaves space for files.
 pub const ACCESSES_WITH_DIRECTORIES: usize = 16 << 10;
+/// Pause between requests for a newer map, while a target cannot be reached.
+pub const MAP_PAUSE: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{Address, AlignedBuf, EnvResult};
+use crate::{Address, AlignedBuf, EnvResult, PeerIdentity};
 
 /// A listening address.
 pub struct Listener {
@@ -51,8 +51,8 @@ impl Listener {
         }
     }
 
-    /// The next connection, and a name of its other side for logs.
-    pub async fn accept(&mut self) -> EnvResult<(Stream, String)> {
+    /// The next connection, and who is at its other side.
+    pub async fn accept(&mut self) -> EnvResult<(Stream, PeerIdentity)> {
         match &mut self.half {
             ListenerHalf::Real(l) => l.accept().await,
             ListenerHalf::Sim(l) => l.accept().await,

@@ -97,6 +97,8 @@ bugs! {
     TruncateKeepsBytes,
     /// Writes from before a truncate are accepted after it.
     TruncateEpochIgnored,
+    /// Requests under a layout from before a fence are accepted.
+    LayoutFenceIgnored,
     /// Other clients read bytes whose writer has no reply yet.
     UnacknowledgedShown,
     /// Other clients read an append once its reply has left, although the append may get another offset if the reply is

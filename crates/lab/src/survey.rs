@@ -46,7 +46,7 @@ pub fn survey(
             let options = SessionOptions {
                 cluster: site.uuid,
                 target: TargetId::ost(index),
-                addresses: vec![ost.address.clone()],
+                resolve: Rc::new(vec![ost.address.clone()]),
                 client,
                 description: "obdfilter-survey".into(),
                 pins: PinBudget::new(PINS_BYTES),

@@ -1,16 +1,34 @@
 //! The OSTs as the MDS sees them. Its requests to them are safe to repeat, and are repeated until an OST replies.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use bytes::Bytes;
 use forebay_env::{Address, Env};
 use forebay_proto::{
     ClientId, Errno, ErrorReply, Incarnation, TargetId, Uuid,
-    message::{CommitLevel, Operation},
+    message::{ClusterMap, CommitLevel, Operation},
 };
-use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
+use forebay_rpc::{Call, ClientSession, PinBudget, Resolve, RpcError, SessionOptions, addresses_in};
 
 use crate::limits;
+
+/// Where the OSTs can be reached.
+pub struct OstAddresses {
+    /// The OSTs, with the addresses of those that the map does not name.
+    pub known: BTreeMap<u32, Vec<Address>>,
+    /// The current map of the cluster, if this server has it.
+    pub map: Option<Rc<dyn Fn() -> ClusterMap>>,
+}
+
+impl Resolve for OstAddresses {
+    fn addresses(&self, target: TargetId) -> Vec<Address> {
+        let mapped = self.map.as_ref().map(|map| addresses_in(&map(), target));
+        let mapped = mapped.filter(|addresses| !addresses.is_empty());
+        mapped.or_else(|| self.known.get(&target.index).cloned()).unwrap_or_default()
+    }
+
+    fn unreached(&self, _: TargetId) {}
+}
 
 /// A session with each OST.
 pub struct Osts {
@@ -19,33 +37,39 @@ pub struct Osts {
 }
 
 impl Osts {
-    /// Opens sessions with `addresses`. The server is a new client of the OSTs at each start; this tells them that the
-    /// previous instance has ended.
+    /// Opens sessions with the OSTs of `addresses`. The server is a new client of the OSTs at each start; this tells them
+    /// that the previous instance has ended.
     pub fn start(
         env: &Env,
         cluster: Uuid,
         (mdt, incarnation): (TargetId, Incarnation),
-        addresses: &BTreeMap<u32, Vec<Address>>,
+        addresses: OstAddresses,
     ) -> Self {
         let client: ClientId = Uuid::of_life(mdt.index, incarnation);
         let pins = PinBudget::new(limits::PINNED_BYTES);
-        let session = |(index, addresses): (&u32, &Vec<Address>)| {
+        let addresses = Rc::new(addresses);
+        let session = |index: &u32| {
             let options = SessionOptions {
                 cluster,
                 target: TargetId::ost(*index),
-                addresses: addresses.clone(),
+                resolve: addresses.clone(),
                 client,
                 description: mdt.to_string(),
                 pins: pins.clone(),
             };
             (*index, ClientSession::start(env, options))
         };
-        Self { env: env.clone(), sessions: addresses.iter().map(session).collect() }
+        Self { env: env.clone(), sessions: addresses.known.keys().map(session).collect() }
     }
 
     /// Indices of the OSTs, ordered.
     pub fn indices(&self) -> Vec<u32> {
         self.sessions.keys().copied().collect()
+    }
+
+    /// Whether the OST understands the feature bit `bit`, according to its last Connect reply.
+    pub fn has_feature(&self, ost: u32, bit: u64) -> bool {
+        self.sessions.get(&ost).is_some_and(|session| session.has_feature(bit))
     }
 
     /// Sends a request once; waits while the OST is away.

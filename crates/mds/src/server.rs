@@ -29,7 +29,7 @@ use crate::{
     memory::Memory,
     opens::OpenChange,
     ops,
-    osts::Osts,
+    osts::{OstAddresses, Osts},
     placement::{OstSpace, SlowOsts},
     tx::Effects,
 };
@@ -39,7 +39,7 @@ use crate::{
 pub struct MdsOptions {
     /// The cluster, for sessions with the OSTs.
     pub cluster: Uuid,
-    /// Where each OST can be reached, by index.
+    /// The OSTs, by index, with their addresses. Those that the map names (`target`) take precedence.
     pub osts: BTreeMap<u32, Vec<Address>>,
     /// Default stripe count and size; zeros mean this program's defaults.
     pub default_layout: LayoutSpec,
@@ -110,9 +110,10 @@ impl Mds {
                 memory.kept.data.presume(session, fid);
             }
             let life = (store.identity().target, store.incarnation());
+            let addresses = OstAddresses { known: options.osts.clone(), map: options.target.map.clone() };
             let mds = Rc::new(Self {
                 env: env.clone(),
-                osts: Osts::start(env, options.cluster, life, &options.osts),
+                osts: Osts::start(env, options.cluster, life, addresses),
                 memory: RefCell::new(memory),
                 spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
                 slow_osts: RefCell::default(),

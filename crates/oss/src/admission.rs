@@ -1,4 +1,4 @@
-//! Whether a request may act on an object: destroyed fids, truncate epochs.
+//! Whether a request may act on an object: destroyed fids, truncate epochs, layout fences.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -61,7 +61,10 @@ impl Oss {
             let row = self.load_applied(fid).await?;
             match standing(row.as_ref(), object.truncate_epoch) {
                 _ if ctx.is_replay() => return Ok(row),
-                Standing::Current => return Ok(row),
+                Standing::Current => {
+                    self.layout_fences.check(object)?;
+                    return Ok(row);
+                }
                 Standing::Stale => {
                     let have = row.map_or(0, |row| row.truncate_epoch);
                     return Err(stale(fid, have, object.truncate_epoch));
@@ -89,8 +92,8 @@ impl Drop for Cutting {
 }
 
 impl Oss {
-    /// For requests that remove bytes or raise the epoch: beside one, a write that was replied to early might have no
-    /// effect.
+    /// For requests that remove bytes, raise the epoch or fence the layout: beside one, a write that was replied to early
+    /// might have no effect.
     pub(crate) fn cutting(&self) -> Cutting {
         self.cutting.set(self.cutting.get() + 1);
         Cutting(self.cutting.clone())
@@ -111,6 +114,7 @@ impl Oss {
             || self.store().is_out_of_backing_space()
             || self.cutting.get() > 0
             || self.destroyed.borrow().contains(object.fid)
+            || self.layout_fences.check(object).is_err()
         {
             return None;
         }

@@ -10,6 +10,7 @@ mod append_offsets;
 mod destroyed;
 mod grants;
 mod growing;
+mod layout_fences;
 pub mod limits;
 mod object;
 mod ops;

@@ -14,6 +14,8 @@ pub const READ_BLOCK_BYTES: u64 = 8 << 20;
 pub const READ_SEGMENTS: usize = 4096;
 /// Fids whose destroy this server remembers, to refuse a late write (oldest forgotten first).
 pub const DESTROYED_FIDS: usize = 65_536;
+/// Objects whose layout fence this server remembers (oldest forgotten first).
+pub const LAYOUT_FENCES: usize = 65_536;
 /// Most fids of one destroy request.
 pub const DESTROY_FIDS: usize = 1024;
 /// Most objects of one listing.

@@ -16,8 +16,9 @@ use forebay_store::Store;
 use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
-    ObjectRow, append_offsets::AppendOffsets, destroyed::Destroyed, grants::Grants, growing::Growing, object, ops,
-    readahead::ReadAhead, reservations::AppendReservations, unacknowledged::Unacknowledged, watches::Watches,
+    ObjectRow, append_offsets::AppendOffsets, destroyed::Destroyed, grants::Grants, growing::Growing,
+    layout_fences::LayoutFences, object, ops, readahead::ReadAhead, reservations::AppendReservations,
+    unacknowledged::Unacknowledged, watches::Watches,
 };
 
 /// Length of the field that each message begins with.
@@ -29,6 +30,7 @@ pub struct Oss {
     store: Store,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) destroyed: RefCell<Destroyed>,
+    pub(crate) layout_fences: LayoutFences,
     pub(crate) append_offsets: AppendOffsets,
     pub(crate) reservations: AppendReservations,
     pub(crate) growing: Growing,
@@ -55,6 +57,7 @@ impl Oss {
                 read_ahead: ReadAhead::new(env, &store),
                 store: store.clone(),
                 destroyed: RefCell::default(),
+                layout_fences: LayoutFences::default(),
                 append_offsets: AppendOffsets::default(),
                 reservations: AppendReservations::default(),
                 growing: Growing::default(),

@@ -11,6 +11,7 @@ mod frame;
 mod latch;
 pub mod limits;
 mod pins;
+mod resolve;
 pub mod server;
 pub mod session;
 
@@ -19,4 +20,5 @@ pub use error::RpcError;
 pub use frame::{Frame, FrameError, FrameReader, Outbox, Received};
 pub use latch::Latch;
 pub use pins::PinBudget;
+pub use resolve::{Resolve, addresses_in};
 pub use session::{Call, Called, ClientSession, Lost, Reservation, SessionOptions, SessionState, SessionStats};

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Env, Listener, Side, Stream, sync::Notify};
+use forebay_env::{Env, Listener, PeerIdentity, Side, Stream, sync::Notify};
 use forebay_proto::{
     Encode, Errno, ErrorReply, SessionId,
     message::{FrameHeader, FrameKind},
@@ -47,8 +47,8 @@ pub struct Request {
 
 /// One client's connection.
 pub struct Connection {
-    /// The other side, for logs.
-    pub peer: String,
+    /// The other side.
+    pub peer: PeerIdentity,
     /// The session that Connect bound it to; 0 before.
     pub session: Cell<SessionId>,
     outbox: Outbox,
@@ -190,7 +190,7 @@ impl OpenConnections {
 fn start_connection(
     env: &Env,
     stream: Stream,
-    peer: String,
+    peer: PeerIdentity,
     handler: &Rc<dyn Handler>,
     gate: &Rc<BulkGate>,
     open: &Rc<RefCell<OpenConnections>>,

@@ -116,7 +116,8 @@ pub struct Cluster {
     pub deaths: Rc<Cell<u64>>,
     /// The copy of a mirrored MDT whose disks are dead, as far as the operator knows.
     pub dead_copy: Rc<Cell<Option<usize>>>,
-    uuid: Uuid,
+    /// The current map, which the MGS serves.
+    map: Rc<RefCell<ClusterMap>>,
 }
 
 impl Cluster {
@@ -141,23 +142,28 @@ impl Cluster {
             servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
         }
         let (targets, troubles, ailing, deaths, dead_copy) = Default::default();
-        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, deaths, dead_copy, uuid }
+        let targets_of_map = servers.iter().map(listed).collect();
+        let map = Rc::new(RefCell::new(ClusterMap { cluster: uuid, epoch: 1, targets: targets_of_map }));
+        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, deaths, dead_copy, map }
     }
 
     /// The cluster map for clients and the MDT.
     pub fn map(&self) -> ClusterMap {
-        let targets = self
-            .servers
-            .iter()
-            .map(|s| MapTarget { id: s.target, uuid: Uuid::default(), addresses: vec![s.address.to_string()] })
-            .collect();
-        ClusterMap { cluster: self.uuid, epoch: 1, targets }
+        self.map.borrow().clone()
+    }
+
+    /// From its next start on, a server listens at `address`. The MGS serves a newer map at once.
+    pub fn move_to(&mut self, number: usize, address: Address) {
+        self.servers[number].address = address;
+        let mut map = self.map.borrow_mut();
+        map.epoch += 1;
+        map.targets[number] = listed(&self.servers[number]);
     }
 
     /// Starts a server; it runs until [`Sim::crash`] or [`Sim::power_cut`] of its node.
     pub fn boot(&self, number: usize) {
         let server = self.servers[number].clone();
-        let (map, options, troubles) = (self.map(), self.options.clone(), self.troubles.clone());
+        let (map, options, troubles) = (self.map.clone(), self.options.clone(), self.troubles.clone());
         let (targets, ailing) = (self.targets.clone(), self.ailing.clone());
         targets.borrow_mut().remove(&number);
         let word = number == 0 && self.dead_copy.get().is_some();
@@ -215,10 +221,15 @@ impl Cluster {
     }
 }
 
+/// A server as the map names it.
+fn listed(server: &Server) -> MapTarget {
+    MapTarget { id: server.target, uuid: Uuid::default(), addresses: vec![server.address.to_string()] }
+}
+
 async fn serve(
     env: &Env,
     server: &Server,
-    map: ClusterMap,
+    map: Rc<RefCell<ClusterMap>>,
     options: &ClusterOptions,
     serving: impl FnOnce(&Target),
 ) -> Result<(), String> {
@@ -229,17 +240,17 @@ async fn serve(
     };
     let store = Store::open(env, STORE_DIR, &open).await.map_err(|e| e.to_string())?;
     let listener = env.listen(&server.address).await.map_err(|e| e.to_string())?;
-    let map = Rc::new(map);
     let target_options = TargetOptions {
         recovery_window: options.recovery_window,
         map: Some({
             let map = map.clone();
-            Rc::new(move || (*map).clone())
+            Rc::new(move || map.borrow().clone())
         }),
         ..TargetOptions::default()
     };
     let target = match server.target.kind {
         TargetKind::Mdt => {
+            let map = map.borrow().clone();
             let osts = map.targets.iter().filter(|t| t.id.kind == TargetKind::Ost);
             let addresses = |t: &MapTarget| t.addresses.iter().filter_map(|a| a.parse().ok()).collect();
             let osts = osts.map(|t| (t.id.index, addresses(t))).collect();

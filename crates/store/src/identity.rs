@@ -138,8 +138,11 @@ impl Identity {
         if unknown == 0 {
             return Ok(());
         }
-        let words =
-            format!("{} uses features {unknown:#x}, which this release does not know; use a newer one", self.target);
+        let words = format!(
+            "{} has contents of a newer release: features {unknown:#x}, which this one does not know. Serve it with the \
+             release that served it last, or a newer one",
+            self.target
+        );
         Err(StoreError::new(StoreErrorKind::Unsupported, words))
     }
 

@@ -3,7 +3,7 @@
 use crate::common::*;
 use forebay_env::sim::Sim;
 use forebay_proto::Transno;
-use forebay_store::{Store, StoreErrorKind};
+use forebay_store::{Features, Identity, Store, StoreErrorKind};
 
 fn simulated(seed: u64) -> (Sim, forebay_env::sim::NodeId) {
     let sim = Sim::new(seed);
@@ -212,6 +212,35 @@ fn a_group_closes_by_time_when_nobody_asks_and_by_size_when_the_journal_fills() 
         }
         let stats = store.stats();
         assert!(stats.closed_by_size > by_size, "800 KB went through a journal of 256 KiB: {stats:?}");
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_store_with_an_unknown_feature_is_refused_with_words_and_stays_as_it_is() {
+    let (sim, node) = simulated(23);
+    let env = sim.env(node);
+    sim.block_on(async {
+        let store = fresh(&env, &tiny(), &quick()).await;
+        write(&store, fid(1), 0, 5000, 1).await.unwrap();
+        store.close().await.unwrap();
+        let path = format!("{DIR}/identity");
+        let of_now = env.read_file(&path).unwrap();
+        let identity = Store::peek_identity(&env, DIR).unwrap();
+        assert_eq!(identity.features, Features::default());
+        let newer = Identity { features: Features { incompat: 1 << 40, ..Features::default() }, ..identity };
+        env.write_file(&path, &newer.encode()).unwrap();
+        for refused in [Store::open(&env, DIR, &quick()).await.err(), Store::peek_identity(&env, DIR).err()] {
+            let error = refused.expect("it is refused");
+            assert_eq!(error.kind, StoreErrorKind::Unsupported);
+            for words in ["OST0000", "0x10000000000", "Serve it with the release that served it last, or a newer one"] {
+                assert!(error.message.contains(words), "{error}");
+            }
+        }
+        assert_eq!(env.read_file(&path).unwrap(), newer.encode());
+        env.write_file(&path, &of_now).unwrap();
+        let store = Store::open(&env, DIR, &quick()).await.unwrap();
+        assert_eq!(read(&store, fid(1), 0..1).await.unwrap()[0], stamp(fid(1), 0, 1));
         store.close().await.unwrap();
     });
 }

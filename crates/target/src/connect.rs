@@ -155,6 +155,7 @@ impl Core {
             return;
         }
         connection.session.set(session.id);
+        session.peer.replace(Some(connection.peer.clone()));
         let old = session.connection.replace(Some(connection.clone()));
         if !old.as_ref().is_some_and(|old| Rc::ptr_eq(old, connection)) {
             session.connections.set(session.connections.get() + 1);
@@ -256,7 +257,7 @@ impl Core {
         let was_there = self.forget(session, reason);
         if was_there {
             self.count(|c| c.evictions += 1);
-            self.log(&format!("evicted session {} ({}): {reason}", session.id, session.description));
+            self.log(&format!("evicted session {} ({}): {reason}", session.id, session.described()));
         }
         was_there
     }
@@ -348,7 +349,8 @@ impl Core {
         self.note_fence(client, answer.transno, oldest);
         // Also ends a session that began after the lookup above.
         if let Some(session) = self.session_of_client(client).or(session) {
-            self.log(&format!("fenced client {client} ({})", session.description));
+            let by = ctx.peer().map_or_else(String::new, |peer| format!(" for {peer}"));
+            self.log(&format!("fenced client {client} ({}){by}", session.described()));
             self.forget(&session, "the client was fenced");
             let core = self.strong();
             self.env.spawn(async move { core.remove_session(&session, true).await });

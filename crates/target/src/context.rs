@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Bug, planted};
+use forebay_env::{Bug, PeerIdentity, planted};
 use forebay_proto::{
     ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno,
     message::{CommitLevel, FrameHeader, FrameKind, frame_flags},
@@ -83,6 +83,11 @@ impl Context {
     /// The client that sent it.
     pub fn client(&self) -> ClientId {
         self.inner.session.client
+    }
+
+    /// Who sent it, as far as the connection shows. `None`: the client has not connected since the restart.
+    pub fn peer(&self) -> Option<PeerIdentity> {
+        self.inner.session.peer.borrow().clone()
     }
 
     /// Identity of the request, which a resend keeps: session, slot and sequence.

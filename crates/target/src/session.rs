@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Bug, Time, planted};
+use forebay_env::{Bug, PeerIdentity, Time, planted};
 use forebay_proto::{
     ClientId, ErrorReply, SessionId, Transno, limits as proto_limits,
     message::{CommitLevel, FrameKind},
@@ -105,6 +105,8 @@ pub struct Session {
     /// Commit point of its row, until that is durable.
     pub created: Cell<Option<CommitPoint>>,
     pub connection: RefCell<Option<Rc<Connection>>>,
+    /// The other side of its last connection; none has come since the restart.
+    pub peer: RefCell<Option<PeerIdentity>>,
     /// How many connections it has had.
     pub connections: Cell<u64>,
     pub last_seen: Cell<Time>,
@@ -129,6 +131,7 @@ impl Session {
             created_ns,
             created: Cell::new(None),
             connection: RefCell::new(None),
+            peer: RefCell::default(),
             connections: Cell::new(0),
             last_seen: Cell::new(now),
             ended: Cell::new(false),
@@ -329,6 +332,14 @@ impl Session {
     pub fn under_way(&self) -> usize {
         let running = self.slots.borrow().iter().filter(|s| matches!(s.standing, Standing::Running)).count();
         running + self.outgoing.borrow().iter().filter(|outgoing| outgoing.applied).count()
+    }
+
+    /// The client for logs: its own words, and who it is as far as the connection shows.
+    pub fn described(&self) -> String {
+        match &*self.peer.borrow() {
+            Some(peer) => format!("{}, {peer}", self.description),
+            None => self.description.clone(),
+        }
     }
 
     /// Detaches the session from its connection, and returns the connection.

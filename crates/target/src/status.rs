@@ -69,6 +69,7 @@ impl Core {
                 "session": session.id.0,
                 "client": session.client.to_string(),
                 "description": session.description,
+                "peer": session.peer.borrow().as_ref().map(ToString::to_string),
                 "connected": session.is_connected(),
                 "idle_ms": now.since(session.last_seen.get()).as_millis() as u64,
                 "under_way": session.under_way(),

@@ -1,5 +1,5 @@
 //! Frames that no client of ours would send: replays of requests that were never executed, requests to an earlier
-//! incarnation.
+//! incarnation, unknown feature bits.
 
 use std::time::Duration;
 
@@ -7,12 +7,15 @@ use bytes::Bytes;
 use forebay_env::{Env, WriteHalf};
 use forebay_proto::{
     ClientId, Decode, Encode, Errno, ErrorReply, Incarnation, SessionId, Transno,
-    message::{Connect, ConnectReply, FrameHeader, FrameKind, Op, RaiseSize, frame_flags},
+    message::{Connect, ConnectReply, FrameHeader, FrameKind, Op, RaiseSize, features, frame_flags},
 };
 use forebay_rpc::{Frame, FrameReader, limits::CONTROL_SLOT};
 use forebay_target::TargetState;
 
 use crate::toy::*;
+
+/// A feature bit that this program does not know.
+const OF_THE_FUTURE: u64 = 1 << 63;
 
 /// A client that writes its frames itself.
 struct Forger {
@@ -38,7 +41,7 @@ impl Forger {
             target: TARGET,
             client: id,
             description: "forger".into(),
-            features: 0,
+            features: features::ACCESS_TIMES | OF_THE_FUTURE,
             session,
             last_committed: seen,
             granted_bytes: 0,
@@ -97,6 +100,16 @@ fn forged_replays_are_refused() {
         assert!(before <= 2, "{before}");
     });
     assert_eq!(world.target().state(), TargetState::Serving);
+}
+
+#[test]
+fn a_session_has_the_features_that_both_sides_know() {
+    let world = World::new(18, Setup::default());
+    let env = world.sim.env(world.sim.add_node("forger"));
+    world.sim.block_on(async {
+        let forger = Forger::connect(&env, ClientId::from_random(8, 8), SessionId(0), Transno(0)).await;
+        assert_eq!(forger.reply.features, features::ACCESS_TIMES);
+    });
 }
 
 /// A request sent to an earlier incarnation of the target is refused by the current one, whatever connection it comes

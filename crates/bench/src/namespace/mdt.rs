@@ -58,7 +58,7 @@ impl Mdt {
         let options = SessionOptions {
             cluster,
             target: TargetId::mdt(0),
-            addresses: vec![address],
+            resolve: Rc::new(vec![address]),
             // New at each start: after a crash the server waits for the client that crashed with it.
             client: Uuid::from_random(env.random_u64(), env.random_u64()),
             description: "bench namespace".into(),

@@ -33,7 +33,7 @@ impl Sessions {
             let options = SessionOptions {
                 cluster: Uuid::default(),
                 target: *target,
-                addresses: addresses.clone(),
+                resolve: Rc::new(addresses.clone()),
                 client,
                 description: "bench obdfilter-survey".into(),
                 pins: pins.clone(),

@@ -8,17 +8,19 @@ use std::{
 };
 
 use forebay_env::{
-    Address, Boxed, Env,
+    Address, Boxed, Env, Time,
     sync::{Notify, Semaphore},
 };
 use forebay_proto::{
     ClientId, Errno, TargetId, Uuid,
     message::{ClusterMap, GetMap, Operation, Reclaim},
 };
-use forebay_rpc::{Call, Called, ClientSession, Lost, PinBudget, RpcError, SessionOptions, SessionStats};
+use forebay_rpc::{
+    Call, Called, ClientSession, Lost, PinBudget, Resolve, RpcError, SessionOptions, SessionStats, addresses_in,
+};
 
 use crate::{
-    ClientError, ClientResult, MountOptions,
+    ClientError, ClientResult, MountOptions, limits,
     session::instance::{ClientInstance, instance_is_over},
     stats::Counters,
 };
@@ -72,6 +74,8 @@ pub(crate) struct Peers {
     counters: Counters,
     pins: PinBudget,
     map: RefCell<Rc<ClusterMap>>,
+    /// When the MGS was last asked for a newer map, because a target was not reached.
+    map_asked: Cell<Option<Time>>,
     peers: RefCell<BTreeMap<TargetId, Rc<Peer>>>,
     /// OSTs as they were talked to in earlier instances, until nothing of then is left.
     former: RefCell<Vec<Rc<Peer>>>,
@@ -102,6 +106,7 @@ impl Peers {
             counters,
             pins: PinBudget::new(options.pin_bytes),
             map: RefCell::new(Rc::new(map)),
+            map_asked: Cell::default(),
             peers: RefCell::default(),
             former: RefCell::default(),
             former_gone: Notify::new(),
@@ -121,9 +126,7 @@ impl Peers {
         if let Some(peer) = self.peers.borrow().get(&id) {
             return peer.clone();
         }
-        // The map was checked at mount; the MGS is MDT0000's server, so the bootstrap addresses reach it too.
-        let addresses = self.addresses(id).unwrap_or_default();
-        self.get_or_start(id, if addresses.is_empty() { self.options.addresses.clone() } else { addresses })
+        self.get_or_start(id)
     }
 
     /// The OST of a layout. Asks for a newer map if it is not in this one.
@@ -132,14 +135,14 @@ impl Peers {
         if let Some(peer) = self.peers.borrow().get(&id) {
             return Ok(peer.clone());
         }
-        if self.addresses(id).is_none() {
+        if self.addresses(id).is_empty() {
             self.refresh_map().await?;
         }
-        let addresses = self.addresses(id).ok_or_else(|| {
+        if self.addresses(id).is_empty() {
             let words = format!("a file lies on {id}, which is not in the cluster's map: start it, or remove the file");
-            ClientError::new(Errno::EIO, words)
-        })?;
-        Ok(self.get_or_start(id, addresses))
+            return Err(ClientError::new(Errno::EIO, words));
+        }
+        Ok(self.get_or_start(id))
     }
 
     /// Indices of all OSTs of the map.
@@ -239,34 +242,59 @@ impl Peers {
 
     fn refresh_map(&self) -> Boxed<'_, ClientResult<()>> {
         Box::pin(async {
-            let map = fetch_map(&self.env, &self.options.addresses).await?;
-            if map.epoch >= self.map.borrow().epoch {
-                *self.map.borrow_mut() = Rc::new(map);
-            }
+            let map = fetch_map(&self.env, &self.addresses(TargetId::mdt(0))).await?;
+            self.adopt_map(map);
             Ok(())
         })
     }
 
-    /// Where a target can be reached; `None` if the map does not know it or has no address this build understands.
-    fn addresses(&self, id: TargetId) -> Option<Vec<Address>> {
-        let map = self.map.borrow();
-        let target = map.targets.iter().find(|target| target.id == id)?;
-        let addresses: Vec<Address> = target.addresses.iter().filter_map(|text| text.parse().ok()).collect();
-        (!addresses.is_empty()).then_some(addresses)
+    fn adopt_map(&self, map: ClusterMap) {
+        let known = self.map();
+        if map.cluster == known.cluster && map.epoch >= known.epoch {
+            *self.map.borrow_mut() = Rc::new(map);
+        }
     }
 
-    fn get_or_start(&self, id: TargetId, addresses: Vec<Address>) -> Rc<Peer> {
-        self.peers.borrow_mut().entry(id).or_insert_with(|| Rc::new(self.start(id, addresses))).clone()
+    /// Asks the MGS for a newer map, in the background, unless that was done a moment ago.
+    fn look_for_newer_map(&self) {
+        let now = self.env.now();
+        if self.map_asked.get().is_some_and(|asked| now.since(asked) < limits::MAP_PAUSE) {
+            return;
+        }
+        self.map_asked.set(Some(now));
+        let (env, addresses, owner) = (self.env.clone(), self.addresses(TargetId::mdt(0)), self.owner.clone());
+        drop(self.env.spawn(async move {
+            let answer = forebay_rpc::ask(&env, &addresses, &GetMap {}).await;
+            if let (Ok(map), Some(owner)) = (answer, owner.upgrade()) {
+                owner.peers().adopt_map(map);
+            }
+        }));
     }
 
-    fn start(&self, id: TargetId, addresses: Vec<Address>) -> Peer {
+    /// Where a target can be reached; empty if the map does not know it or has no address this build understands. The MGS
+    /// is MDT0000's server, so the bootstrap addresses reach it too.
+    fn addresses(&self, id: TargetId) -> Vec<Address> {
+        let mut addresses = addresses_in(&self.map(), id);
+        if id == TargetId::mdt(0) {
+            let bootstrap = self.options.addresses.iter().filter(|address| !addresses.contains(address));
+            let bootstrap: Vec<Address> = bootstrap.cloned().collect();
+            addresses.extend(bootstrap);
+        }
+        addresses
+    }
+
+    fn get_or_start(&self, id: TargetId) -> Rc<Peer> {
+        self.peers.borrow_mut().entry(id).or_insert_with(|| Rc::new(self.start(id))).clone()
+    }
+
+    fn start(&self, id: TargetId) -> Peer {
         self.reached.borrow_mut().insert(id);
         let session = ClientSession::start(
             &self.env,
             SessionOptions {
                 cluster: self.map.borrow().cluster,
                 target: id,
-                addresses,
+                resolve: Rc::new(MapOfNow(self.owner.clone())),
                 client: self.client.get(),
                 description: self.options.description.clone(),
                 pins: self.pins.clone(),
@@ -297,6 +325,21 @@ impl Peers {
             permits: Semaphore::new(self.options.rpcs_in_flight.max(1)),
             env: self.env.clone(),
             counters: self.counters.clone(),
+        }
+    }
+}
+
+/// Resolves targets by the client's current map. A target that is not reached makes the client look for a newer one.
+struct MapOfNow(Weak<dyn SessionOwner>);
+
+impl Resolve for MapOfNow {
+    fn addresses(&self, target: TargetId) -> Vec<Address> {
+        self.0.upgrade().map_or_else(Vec::new, |owner| owner.peers().addresses(target))
+    }
+
+    fn unreached(&self, _: TargetId) {
+        if let Some(owner) = self.0.upgrade() {
+            owner.peers().look_for_newer_map();
         }
     }
 }

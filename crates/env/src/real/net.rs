@@ -14,7 +14,7 @@ use super::{
     socket::{self, Socket, SocketReadHalf, SocketWriteHalf},
 };
 use crate::{
-    Address, EnvError, EnvErrorKind, EnvResult, Listener, Stream,
+    Address, EnvError, EnvErrorKind, EnvResult, Listener, PeerIdentity, Stream,
     net::{ListenerHalf, ReadHalf, ReadHalfInner, WriteHalf, WriteHalfInner},
 };
 
@@ -136,7 +136,7 @@ impl RealListener {
         }
     }
 
-    pub(crate) async fn accept(&mut self) -> EnvResult<(Stream, String)> {
+    pub(crate) async fn accept(&mut self) -> EnvResult<(Stream, PeerIdentity)> {
         loop {
             match self.accept_once().await {
                 // The client disconnected before it was accepted, or a filter refuses it: that is not the listener's
@@ -147,7 +147,7 @@ impl RealListener {
         }
     }
 
-    async fn accept_once(&mut self) -> EnvResult<(Stream, String)> {
+    async fn accept_once(&mut self) -> EnvResult<(Stream, PeerIdentity)> {
         let error = |address: &dyn std::fmt::Display, e: std::io::Error| -> EnvError {
             net_error(&format!("cannot accept on {address}"), &e)
         };
@@ -155,17 +155,17 @@ impl RealListener {
             Self::Tcp(listener, address) => {
                 let (socket, peer) = listener.accept().await.map_err(|e| error(address, e))?;
                 let peer = format!("tcp:{peer}");
-                Ok((tcp_stream(socket, &peer)?, peer))
+                Ok((tcp_stream(socket, &peer)?, PeerIdentity::Unknown(peer)))
             }
             Self::Unix(listener, file) => {
                 let (socket, _) = listener.accept().await.map_err(|e| error(&file.path, e))?;
-                let pid = socket.peer_cred().ok().and_then(|cred| cred.pid());
-                let peer = pid.map_or_else(|| "unix:".into(), |pid| format!("unix:pid={pid}"));
-                Ok((unix_stream(socket, &peer)?, peer))
+                let cred = socket.peer_cred().map_err(|e| error(&file.path, e))?;
+                let peer = PeerIdentity::Process { uid: cred.uid(), gid: cred.gid(), pid: cred.pid() };
+                Ok((unix_stream(socket, &peer.to_string())?, peer))
             }
             Self::Mem(listener) => {
                 let (end, peer) = listener.accept().await;
-                Ok((mem_stream(end), peer))
+                Ok((mem_stream(end), PeerIdentity::Node(peer)))
             }
         }
     }

@@ -18,7 +18,7 @@ use super::{
     stream::{self, Connection},
     world::World,
 };
-use crate::{Address, EnvError, EnvErrorKind, EnvResult, Listener, Stream, limits::ACCEPT_BACKLOG, net};
+use crate::{Address, EnvError, EnvErrorKind, EnvResult, Listener, PeerIdentity, Stream, limits::ACCEPT_BACKLOG, net};
 
 /// Interval at which a connection attempt over a cut link is retried.
 const CONNECT_RETRY: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ struct ListenerState {
 
 #[derive(Default)]
 struct AcceptQueue {
-    waiting: VecDeque<(Stream, String)>,
+    waiting: VecDeque<(Stream, PeerIdentity)>,
     closed: bool,
     waker: Option<Waker>,
 }
@@ -122,7 +122,7 @@ impl World {
         let connection = Connection::new(network.next_connection, [client, server]);
         network.connections.insert(connection.id, connection.clone());
         drop(network);
-        let peer = format!("{}#{}", self.node_name(client), connection.id);
+        let peer = PeerIdentity::Node(format!("{}#{}", self.node_name(client), connection.id));
         let mut queue = listener.queue.borrow_mut();
         queue.waiting.push_back((stream::stream(self, &connection, 1), peer));
         let waker = queue.waker.take();
@@ -230,7 +230,7 @@ impl SimListener {
         self.state.address.clone()
     }
 
-    pub(crate) async fn accept(&mut self) -> EnvResult<(Stream, String)> {
+    pub(crate) async fn accept(&mut self) -> EnvResult<(Stream, PeerIdentity)> {
         poll_fn(|cx| {
             let mut queue = self.state.queue.borrow_mut();
             if let Some(waiting) = queue.waiting.pop_front() {

@@ -240,9 +240,10 @@ impl Mds {
         for ost in layout.osts() {
             let fid = layout.objects_of(fid);
             let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch };
-            // ESTALE (a destroyed object) and STALE_EPOCH (a newer epoch) mean that this OST has nothing to report. If
-            // any other error were taken for that, the file would be cut to the size that the MDT knows.
-            let has_nothing = |errno| matches!(errno, Errno::ESTALE | Errno::STALE_EPOCH);
+            // ESTALE (a destroyed object), STALE_EPOCH and STALE_LAYOUT (a newer epoch or layout) mean that this OST has
+            // nothing to report. If any other error were taken for that, the file would be cut to the size that the MDT
+            // knows.
+            let has_nothing = |errno| matches!(errno, Errno::ESTALE | Errno::STALE_EPOCH | Errno::STALE_LAYOUT);
             let asked = self.osts.insist_unless_damaged(ost, &GetObject { object }, has_nothing).await;
             let Some(reply) = asked.and_then(Result::ok).filter(|reply| reply.exists) else { continue };
             glimpse.times.push((reply.attr_epoch, reply.mtime_ns));

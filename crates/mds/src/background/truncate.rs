@@ -9,7 +9,7 @@ use std::rc::Rc;
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, ErrorReply, Fid, Layout, crc,
-    message::{ObjectRef, TruncateObject, WriteObject},
+    message::{FenceLayout, ObjectRef, TruncateObject, WriteObject, features},
 };
 use forebay_target::store_error;
 
@@ -46,7 +46,7 @@ impl Mds {
                     false => Ok(()),
                 };
                 let tried = match tried {
-                    Ok(()) => this.drive_truncate(fid).await,
+                    Ok(()) => this.drive_truncate(fid, again).await,
                     failed => failed,
                 };
                 let Err(error) = tried else {
@@ -81,7 +81,8 @@ impl Mds {
         .await
     }
 
-    async fn drive_truncate(&self, fid: Fid) -> Result<(), ErrorReply> {
+    /// `moved`: bytes of the file may have other OSTs or objects since clients received its layout.
+    async fn drive_truncate(&self, fid: Fid, mut moved: bool) -> Result<(), ErrorReply> {
         loop {
             // After a restart the row may be part of a replay that is not committed yet.
             self.store.sync().await.map_err(store_error)?;
@@ -90,6 +91,9 @@ impl Mds {
                 Purpose::Cut { size } => {
                     let ends = layout.object_ends(*size).into_iter();
                     let told = self.tell_osts(fid, &log, &layout, *size, ends.collect()).await?;
+                    if moved {
+                        self.fence_layout(fid, &layout).await?;
+                    }
                     return self.end_cut(fid, &log, told).await;
                 }
                 Purpose::Outline { size } => {
@@ -114,6 +118,7 @@ impl Mds {
                     if !self.change_layout(fid, &log, told).await? {
                         break;
                     }
+                    moved = true;
                 }
             }
         }
@@ -231,6 +236,18 @@ impl Mds {
             }
             changed => changed,
         }
+    }
+
+    /// Has the OSTs refuse requests under the layouts before this one. Former OSTs too: they have an empty object.
+    async fn fence_layout(&self, fid: Fid, layout: &Layout) -> Result<(), ErrorReply> {
+        let request = FenceLayout { fid: layout.objects_of(fid), layout_generation: layout.generation };
+        for ost in layout.osts() {
+            if self.osts.has_feature(ost, features::LAYOUT_FENCES) {
+                let set = self.osts.insist_unless_damaged(ost, &request, |errno| errno == Errno::EOPNOTSUPP).await;
+                set.ok_or_else(|| unlisted(ost))??;
+            }
+        }
+        Ok(())
     }
 
     /// Sends all OSTs concurrently the epoch and the end of their objects. Returns the size that the home then reports.

@@ -319,7 +319,7 @@ impl Client {
             let options = SessionOptions {
                 cluster: CLUSTER,
                 target,
-                addresses: vec![address(target)],
+                resolve: Rc::new(vec![address(target)]),
                 client: id,
                 description: name.into(),
                 pins: pins.clone(),

@@ -31,7 +31,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, 
     let room = if ctx.is_replay() { None } else { Some(oss.store().promise(wanted).map_err(store_error)?) };
     let ticket = ctx.admit();
     let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
-    let answer = Change { fid, epoch: Some(epoch), extents: Some(range.clone()) }
+    let answer = Change { fid, under: Some(request.object.clone()), extents: Some(range.clone()) }
         .apply(oss, ctx, ticket, move |txn, row| {
             // Other ranges may have been added meanwhile. If the extended range then exceeds what space was promised
             // for, reserve only what was asked for.

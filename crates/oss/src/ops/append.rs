@@ -142,7 +142,7 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     let placed = oss.store().place(room, vec![fragment]).await.map_err(store_error)?;
     let (moved, now_ns) = (Cell::new(false), ctx.time_ns());
     let is_over = |place: &AppendOffset, given: Transno| oss.is_heard(place, given);
-    let change = Change { fid, epoch: Some(truncate_epoch), extents: Some(range.clone()) };
+    let change = Change { fid, under: Some(request.object.clone()), extents: Some(range.clone()) };
     let applied = change
         .apply(oss, ctx, ticket, |txn, row| {
             if row.file_bytes.max(request.file_bytes) != end {

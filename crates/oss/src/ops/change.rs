@@ -1,9 +1,12 @@
-//! What all changes of one object share: wait for the turn with everything in memory, check the epoch again, update the
-//! row.
+//! What all changes of one object share: wait for the turn with everything in memory, check epoch and layout again,
+//! update the row.
 
 use std::ops::Range;
 
-use forebay_proto::{Encode, ErrorReply, Fid, Transno, message::ObjectReply};
+use forebay_proto::{
+    Encode, ErrorReply, Fid, Transno,
+    message::{ObjectRef, ObjectReply},
+};
 use forebay_store::Txn;
 use forebay_target::{Answer, Context, Ticket, store_error};
 
@@ -18,8 +21,8 @@ use crate::{
 pub struct Change {
     /// The object.
     pub fid: Fid,
-    /// Refuse if the object has a newer truncate epoch; `None`: do not check.
-    pub epoch: Option<u64>,
+    /// Refuse if the object has a newer truncate epoch, or a fence of a newer layout; `None`: do not check.
+    pub under: Option<ObjectRef>,
     /// Extents it touches.
     pub extents: Option<Range<u64>>,
 }
@@ -71,7 +74,7 @@ impl Change {
             let row = txn.get(&object::key(fid)).map_err(store_error)?;
             is_new = row.is_none();
             let row = row.map(|value| decode(&value)).transpose()?;
-            self.check_epoch(ctx, row.as_ref())?;
+            self.check_again(oss, ctx, row.as_ref())?;
             let mut row = row.unwrap_or_else(|| self.new_row());
             let before = row.aside.bytes();
             let reply = change(txn, &mut row)?;
@@ -95,18 +98,18 @@ impl Change {
         ctx.prefetch(&[object::key(self.fid)]).await
     }
 
-    /// A truncate may have been applied since the request was admitted.
-    fn check_epoch(&self, ctx: &Context, row: Option<&ObjectRow>) -> Result<(), ErrorReply> {
-        match self.epoch {
-            Some(epoch) if !ctx.is_replay() && standing(row, epoch) == Standing::Stale => {
-                Err(stale(self.fid, row.map_or(0, |row| row.truncate_epoch), epoch))
-            }
-            _ => Ok(()),
+    /// A truncate may have been applied, or a fence set, since the request was admitted.
+    fn check_again(&self, oss: &Oss, ctx: &Context, row: Option<&ObjectRow>) -> Result<(), ErrorReply> {
+        let Some(object) = self.under.as_ref().filter(|_| !ctx.is_replay()) else { return Ok(()) };
+        match standing(row, object.truncate_epoch) {
+            Standing::Stale => Err(stale(self.fid, row.map_or(0, |row| row.truncate_epoch), object.truncate_epoch)),
+            _ => oss.layout_fences.check(object),
         }
     }
 
     fn new_row(&self) -> ObjectRow {
-        ObjectRow { truncate_epoch: self.epoch.unwrap_or(0), ..ObjectRow::default() }
+        let truncate_epoch = self.under.as_ref().map_or(0, |object| object.truncate_epoch);
+        ObjectRow { truncate_epoch, ..ObjectRow::default() }
     }
 }
 

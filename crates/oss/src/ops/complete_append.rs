@@ -62,7 +62,7 @@ async fn raise(
     let superseded = is_superseded(ctx, row.as_ref(), truncate_epoch, transno);
     let now_ns = ctx.time_ns();
     let is_over = |place: &AppendOffset, given: Transno| oss.is_heard(place, given);
-    let answer = Change { fid, epoch: Some(truncate_epoch), extents: None }
+    let answer = Change { fid, under: Some(request.object.clone()), extents: None }
         .apply(oss, ctx, ticket, |_txn, row| {
             if !superseded {
                 row.file_bytes = row.file_bytes.max(end);

@@ -5,6 +5,7 @@ mod append;
 mod change;
 mod complete_append;
 mod destroy;
+mod fence_layout;
 mod get_object;
 mod grant;
 mod list;
@@ -70,6 +71,7 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::TruncateObject => truncate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Punch => punch::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::FenceLayout => fence_layout::run(oss, Decode::from_bytes(body)?).await,
         Op::GetObject => get_object::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::OstStatFs => Ok(statfs::run(oss)),
         Op::OstLatency => Ok(pace::run(oss)),

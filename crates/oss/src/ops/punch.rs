@@ -42,7 +42,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
     let superseded = is_superseded(ctx, row.as_ref(), epoch, version);
     let now_ns = ctx.time_ns();
     let fid = request.object.fid;
-    Change { fid, epoch: Some(epoch), extents: Some(request.offset..end) }
+    Change { fid, under: Some(request.object.clone()), extents: Some(request.offset..end) }
         .apply(oss, ctx, ticket, move |txn, row| {
             if !superseded {
                 give_back(txn, fid, row, &(request.offset..end))?;

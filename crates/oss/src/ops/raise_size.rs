@@ -28,7 +28,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer,
     let _grows = oss.growing.to(fid, transno, request.file_bytes);
     let superseded = is_superseded(ctx, row.as_ref(), epoch, transno);
     let now_ns = ctx.time_ns();
-    Change { fid, epoch: Some(epoch), extents: None }
+    Change { fid, under: Some(request.object.clone()), extents: None }
         .apply(oss, ctx, ticket, move |_txn, row| {
             if !superseded {
                 row.file_bytes = row.file_bytes.max(request.file_bytes);

@@ -51,8 +51,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Ans
     let ticket = ctx.admit();
     let version = ticket.transno();
     // A replay whose object is gone creates one, in the epoch that its client knew.
-    let epoch = ctx.is_replay().then_some(request.object.truncate_epoch);
-    Change { fid, epoch, extents: Some(rest.clone()) }
+    let under = ctx.is_replay().then(|| request.object.clone());
+    Change { fid, under, extents: Some(rest.clone()) }
         .apply(oss, ctx, ticket, |txn, row| remove(txn, row, &request, rest, version).map(|()| Empty {}))
         .await
 }

@@ -29,7 +29,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
     }
     let ticket = ctx.admit();
     let version = ticket.transno();
-    let change = Change { fid, epoch: None, extents: Some(request.object_bytes..u64::MAX) };
+    let change = Change { fid, under: None, extents: Some(request.object_bytes..u64::MAX) };
     let answer = change
         .apply(oss, ctx, ticket, move |txn, row| {
             if row.truncate_epoch < request.truncate_epoch {

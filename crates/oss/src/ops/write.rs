@@ -93,7 +93,7 @@ pub async fn run_as<R: Encode>(
     let parts: Vec<Part> = parts.into_iter().filter_map(|part| part.until(end, &request)).collect();
     let written: Vec<Range<u64>> = parts.iter().map(Part::range).collect();
     let whole = written.first().map_or(0, |first| first.start)..written.last().map_or(0, |last| last.end);
-    let change = Change { fid, epoch: Some(request.object.truncate_epoch), extents: Some(whole.clone()) };
+    let change = Change { fid, under: Some(request.object.clone()), extents: Some(whole.clone()) };
     let fragments: Vec<Fragment> = parts.into_iter().map(|part| part.fragment(&request, transno)).collect();
     let placed = match fragments.len() {
         0 => {

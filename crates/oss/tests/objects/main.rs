@@ -3,6 +3,7 @@
 mod appends;
 mod grants;
 mod held;
+mod layout_fences;
 mod pieces;
 
 use std::{cell::RefCell, rc::Rc, task::Poll, time::Duration};
@@ -49,7 +50,7 @@ fn connect(sim: &Sim, node: NodeId, number: u8) -> ClientSession {
     let options = SessionOptions {
         cluster: CLUSTER,
         target: TargetId::ost(0),
-        addresses: vec![address()],
+        resolve: Rc::new(vec![address()]),
         client: Uuid([number; 16]),
         description: "test".into(),
         pins: PinBudget::new(16 << 20),

@@ -11,8 +11,10 @@ wire_struct! {
 pub mod features {
     /// Understands [`super::set_attr::ACCESSED`].
     pub const ACCESS_TIMES: u64 = 1;
+    /// Understands [`super::FenceLayout`].
+    pub const LAYOUT_FENCES: u64 = 2;
     /// All features that this program understands.
-    pub const ALL: u64 = ACCESS_TIMES;
+    pub const ALL: u64 = ACCESS_TIMES | LAYOUT_FENCES;
 }
 
 wire_struct! {

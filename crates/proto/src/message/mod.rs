@@ -211,4 +211,6 @@ operations! {
     CompleteAppend = 148, Modify, CompleteAppend -> CompleteReply;
     /// Removes bytes that were written for a cancelled reservation.
     RemoveWritten = 149, Modify, RemoveWritten -> Empty;
+    /// Refuses requests under older generations of a file's layout (from the MDT).
+    FenceLayout = 150, Read, FenceLayout -> Empty;
 }

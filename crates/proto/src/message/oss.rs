@@ -7,7 +7,7 @@ wire_struct! {
     pub struct ObjectRef {
         /// The file.
         pub fid: Fid,
-        /// Generation of its layout.
+        /// Generation of its layout: older than the object's fence ([`FenceLayout`]) = `STALE_LAYOUT`.
         pub layout_generation: u32,
         /// Its truncate epoch: newer than the object's = wait for the truncate; older = `STALE_EPOCH`.
         pub truncate_epoch: u64,
@@ -519,5 +519,16 @@ wire_struct! {
     pub struct WatchSizeReply {
         /// Bytes.
         pub file_bytes: u64,
+    }
+}
+
+wire_struct! {
+    /// The file's bytes were moved to other objects or OSTs. From now on the OST refuses requests for the object under an
+    /// older generation of the layout. Needs an OST with [`super::features::LAYOUT_FENCES`].
+    pub struct FenceLayout {
+        /// The object.
+        pub fid: Fid,
+        /// The oldest generation that is served.
+        pub layout_generation: u32,
     }
 }

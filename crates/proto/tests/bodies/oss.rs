@@ -73,6 +73,8 @@ pub fn add(samples: &mut Samples) {
     let watch = |n: &mut Numbers, waits| WatchSize { object: object(n), known_bytes: n.u64(), waits, ends: !waits };
     samples.exchange(vec![watch(n, true), watch(n, false)], vec![WatchSizeReply { file_bytes: n.u64() }]);
     appends(samples);
+    let n = &mut Numbers::default();
+    samples.exchange(vec![FenceLayout { fid: n.fid(), layout_generation: n.u32() }], vec![Empty {}]);
 }
 
 fn appends(samples: &mut Samples) {

@@ -82,17 +82,19 @@ fn jittered(inner: &Inner, pause: Duration) -> Duration {
 
 /// Tries the addresses in order; serves the first connection that the target accepts.
 async fn round(inner: &Rc<Inner>) -> End {
+    let (resolve, target) = (&inner.options.resolve, inner.options.target);
     let mut end = End::Away("no address is known".into());
-    for address in &inner.options.addresses {
+    for address in &resolve.addresses(target) {
         end = match inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await {
             Ok(Ok(stream)) => converse(inner, address, stream).await,
             Ok(Err(error)) => End::Away(format!("{address}: {error}")),
             Err(_) => End::Away(format!("{address}: no connection within {:?}", limits::CONNECT_TIMEOUT)),
         };
         if !matches!(end, End::Away(_)) {
-            break;
+            return end;
         }
     }
+    resolve.unreached(target);
     end
 }
 

@@ -12,14 +12,14 @@ mod slots;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use forebay_env::{Address, Env};
+use forebay_env::Env;
 use forebay_proto::{
     ClientId, Fid, Incarnation, TargetId, Transno, Uuid,
     message::{CommitLevel, Operation, Reclaim},
 };
 
 use self::inner::Inner;
-use crate::{PinBudget, RpcError, limits};
+use crate::{PinBudget, Resolve, RpcError, limits};
 
 /// The target to connect to, and the client to connect as.
 #[derive(Clone)]
@@ -28,8 +28,8 @@ pub struct SessionOptions {
     pub cluster: Uuid,
     /// The target.
     pub target: TargetId,
-    /// Where it can be reached, best first.
-    pub addresses: Vec<Address>,
+    /// Says where it can be reached.
+    pub resolve: Rc<dyn Resolve>,
     /// The first client instance: new at each start of a process, and see [`ClientSession::become_client`].
     pub client: ClientId,
     /// A description of the client, for status and logs (`mount host:/path`, `MDT0000`).

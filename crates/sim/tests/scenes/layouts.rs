@@ -1,10 +1,14 @@
 //! Composite layouts, and files that grow past full OSTs.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use forebay_client::{Client, CommitLevel, LayoutSpec, OpenFile, OpenMode, SetAttributes};
 use forebay_env::sim::Sim;
-use forebay_proto::{Errno, FOR_EVER, Fid, message::ComponentSpec};
+use forebay_proto::{
+    Errno, FOR_EVER, Fid, Layout, TargetId, Uuid,
+    message::{ComponentSpec, FenceLayout, GetObject, ObjectRef},
+};
+use forebay_rpc::{Call, ClientSession, PinBudget, SessionOptions};
 use forebay_sim::{Cluster, ClusterOptions};
 
 use crate::scene::{caller, create, striped};
@@ -380,4 +384,96 @@ async fn copied(client: &Client, reader: &OpenFile, layout: LayoutSpec) -> (Fid,
     let keeper = client.open(&caller(), attr.fid, OpenMode::READ).await.expect("it opens");
     client.close(copy).await.expect("closed");
     (attr.fid, keeper)
+}
+
+/// A session with an OST that sends what no client does.
+async fn session(sim: &Sim, cluster: &Cluster, ost: u32) -> ClientSession {
+    let options = SessionOptions {
+        cluster: Uuid::default(),
+        target: TargetId::ost(ost),
+        resolve: Rc::new(vec![cluster.servers[ost as usize + 1].address.clone()]),
+        client: Uuid([9; 16]),
+        description: "raw".into(),
+        pins: PinBudget::new(1 << 20),
+    };
+    let session = ClientSession::start(&sim.env(sim.add_node("raw")), options);
+    session.ready().await.expect("it serves");
+    session
+}
+
+/// The error for a look at the object under the current truncate epoch and this generation of the layout.
+async fn look(session: &ClientSession, fid: Fid, layout_generation: u32, truncate_epoch: u64) -> Option<Errno> {
+    let object = ObjectRef { fid, layout_generation, truncate_epoch };
+    let looked = session.call(&GetObject { object }, Call::default()).await;
+    looked.err().map(|error| error.errno())
+}
+
+/// The second client changes the layout of an empty open file, then migrates it once it has data. Each time the OSTs of
+/// the file refuse requests under older layouts, even if these have the current truncate epoch.
+#[test]
+fn the_osts_of_a_file_that_moved_refuse_requests_under_its_former_layouts() {
+    let sim = Sim::new(10);
+    sim.block_on(async {
+        let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
+        let file = create(&first, b"f", on_the_first()).await;
+        let fid = file.fid();
+        let other = second.open(&caller(), fid, OpenMode::READ_WRITE).await.expect("it opens");
+        second.set_layout(&caller(), fid, LayoutSpec { stripe_index: 2, ..on_the_first() }).await.expect("it is empty");
+        let known = async || {
+            let layout: Layout = second.get_layout(fid).await.expect("told").0.expect("of a file");
+            let epoch = second.getattr(fid, None).await.expect("told").truncate_epoch;
+            (layout.objects_of(fid), layout.generation, epoch)
+        };
+        let (objects, generation, epoch) = known().await;
+        for ost in [0, 2] {
+            let session = session(&sim, &cluster, ost).await;
+            assert_eq!(look(&session, objects, generation - 1, epoch).await, Some(Errno::STALE_LAYOUT));
+            assert_eq!(look(&session, objects, generation, epoch).await, None);
+        }
+        first.write(&file, 0, step(0)).await.expect("it writes");
+        first.close(file).await.expect("closed");
+        second.close(other).await.expect("closed");
+        let reader = second.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
+        let version = second.migrate_start(fid).await.expect("it is idle");
+        let (copy, keeper) = copied(&second, &reader, on_the_first()).await;
+        second.migrate(&caller(), fid, copy, version).await.expect("it moves");
+        let (objects, generation, epoch) = known().await;
+        let session = session(&sim, &cluster, 0).await;
+        assert_eq!(look(&session, objects, generation - 1, epoch).await, Some(Errno::STALE_LAYOUT));
+        check_steps(&second, &reader, 1).await;
+        second.close(keeper).await.expect("closed");
+    });
+}
+
+/// Two clients have a file open whose second component has no OSTs. The second client writes there: that raises the
+/// generation, and the first client goes on under the older one. Once the OST is fenced, it fetches the layout and goes
+/// on.
+#[test]
+fn a_client_with_an_older_layout_goes_on_until_a_fence_and_after_it_with_the_new_layout() {
+    let sim = Sim::new(11);
+    sim.block_on(async {
+        let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        let (first, second) = (mount(&sim, &cluster, "first").await, mount(&sim, &cluster, "second").await);
+        let file = create(&first, b"f", composite(1 << 20)).await;
+        let other = second.open(&caller(), file.fid(), OpenMode::READ_WRITE).await.expect("it opens");
+        first.write(&file, 0, step(0)).await.expect("it writes");
+        let before = first.get_layout(file.fid()).await.expect("told").0.expect("of a file");
+        second.write(&other, (3 * STEP) as u64, step(3)).await.expect("it writes");
+        let layout = second.get_layout(file.fid()).await.expect("told").0.expect("of a file");
+        assert!(layout.generation > before.generation, "{before:?} {layout:?}");
+        first.write(&file, STEP as u64, step(1)).await.expect("it writes");
+        let epoch = second.getattr(file.fid(), None).await.expect("told").truncate_epoch;
+        let session = session(&sim, &cluster, layout.home()).await;
+        assert_eq!(look(&session, file.fid(), before.generation, epoch).await, None);
+        let request = FenceLayout { fid: file.fid(), layout_generation: layout.generation };
+        session.call(&request, Call::default()).await.expect("it is set");
+        assert_eq!(look(&session, file.fid(), before.generation, epoch).await, Some(Errno::STALE_LAYOUT));
+        first.write(&file, 0, step(5)).await.expect("it writes under the new layout");
+        first.fsync(&file, false).await.expect("synced");
+        assert!(second.read(&other, 0, STEP).await.expect("it reads")[..] == step(5)[..]);
+        assert!(second.read(&other, STEP as u64, STEP).await.expect("it reads")[..] == step(1)[..]);
+    });
 }

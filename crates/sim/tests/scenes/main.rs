@@ -2,6 +2,7 @@
 //! what it checks.
 
 mod access_times;
+mod addresses;
 mod appends;
 mod client_instances;
 mod clocks;

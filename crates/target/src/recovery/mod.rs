@@ -461,7 +461,7 @@ impl Core {
         let missing: Vec<Rc<Session>> = missing.into_iter().filter_map(|id| self.session(id)).collect();
         let mut gone = None;
         for session in &missing {
-            self.log(&format!("evicted session {} ({}): {reason}", session.id, session.description));
+            self.log(&format!("evicted session {} ({}): {reason}", session.id, session.described()));
             self.count(|c| c.evictions += 1);
             self.forget(session, reason);
             gone = self.remove_rows(session).await.or(gone);

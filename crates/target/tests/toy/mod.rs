@@ -343,7 +343,7 @@ pub fn options(client: ClientId, name: &str, pins: PinBudget) -> SessionOptions 
     SessionOptions {
         cluster: CLUSTER,
         target: TARGET,
-        addresses: vec![address()],
+        resolve: Rc::new(vec![address()]),
         client,
         description: name.into(),
         pins,

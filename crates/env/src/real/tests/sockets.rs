@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use crate::{Address, EnvErrorKind, real, testing::scratch_dir};
+use crate::{Address, EnvErrorKind, PeerIdentity, real, testing::scratch_dir};
 
 #[test]
 fn a_stale_socket_file_is_replaced_and_a_living_one_is_not() {
@@ -43,6 +43,23 @@ fn large_messages_of_many_odd_parts_cross_every_transport() {
             }
             writer.await.unwrap();
         }
+    });
+}
+
+#[test]
+fn a_unix_socket_tells_which_user_and_process_connects_and_tcp_tells_nothing() {
+    real::run(|env| async move {
+        let dir = scratch_dir(&env);
+        let mut listener = env.listen(&format!("unix:{dir}/socket").parse().unwrap()).await.unwrap();
+        let _client = env.connect(&listener.address()).await.unwrap();
+        let (_, peer) = listener.accept().await.unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        // SAFETY: it only returns numbers.
+        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+        assert_eq!(peer, PeerIdentity::Process { uid, gid, pid: Some(own) });
+        let mut listener = env.listen(&"tcp:127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let _client = env.connect(&listener.address()).await.unwrap();
+        assert!(matches!(listener.accept().await.unwrap().1, PeerIdentity::Unknown(_)));
     });
 }
 

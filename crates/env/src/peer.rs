@@ -1,0 +1,31 @@
+//! Who is at the other side of an accepted connection.
+
+use std::fmt;
+
+/// Who is at the other side of an accepted connection, as far as the environment knows without asking that side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerIdentity {
+    /// A process on this machine, through a Unix socket. The kernel vouches for it (SO_PEERCRED).
+    Process {
+        /// Effective user when it connected.
+        uid: u32,
+        /// Effective group when it connected.
+        gid: u32,
+        /// Its number, if the kernel gives one: 0 is a process of another container.
+        pid: Option<i32>,
+    },
+    /// A node of the simulator, or a stream within this process, by name.
+    Node(String),
+    /// Nobody vouches for it (TCP). The address is for logs.
+    Unknown(String),
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process { uid, gid, pid: Some(pid) } => write!(f, "unix:uid={uid},gid={gid},pid={pid}"),
+            Self::Process { uid, gid, pid: None } => write!(f, "unix:uid={uid},gid={gid}"),
+            Self::Node(name) | Self::Unknown(name) => f.write_str(name),
+        }
+    }
+}
