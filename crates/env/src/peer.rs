@@ -16,7 +16,7 @@ pub enum PeerIdentity {
     },
     /// A node of the simulator, or a stream within this process, by name.
     Node(String),
-    /// Nobody vouches for it (TCP). The address is for logs.
+    /// Nobody vouches for it (TCP; a Unix socket whose kernel does not tell). The address is for logs.
     Unknown(String),
 }
 

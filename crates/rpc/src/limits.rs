@@ -33,7 +33,11 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(20);
 /// Longest pause between rounds. Well below a target's recovery window (2 s): with a longer pause the client would miss
 /// it.
 pub const BACKOFF_MAX: Duration = Duration::from_millis(300);
-/// Pause when the target itself reported that it cannot serve (stopped, lost commits, another cluster's).
+/// Rounds in a row in which only other targets answer, after which a session that was never connected is refused. With
+/// the pauses between them more than a second, in which a newer map can arrive.
+pub const ROUNDS_AT_OTHERS: u32 = 7;
+/// Pause when the target itself reported that it cannot serve (stopped, lost commits), and the longest one when another
+/// target answers.
 pub const BACKOFF_STOPPED: Duration = Duration::from_secs(2);
 /// A request refused with RECOVERING is sent again after this.
 pub const RECOVERING_PAUSE: Duration = Duration::from_millis(100);

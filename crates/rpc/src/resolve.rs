@@ -9,7 +9,8 @@ pub trait Resolve {
     /// The addresses of `target` according to the current map, best first.
     fn addresses(&self, target: TargetId) -> Vec<Address>;
 
-    /// At none of its addresses does `target` accept the session: a newer map may have others. Called after each such
+    /// At none of its addresses does `target` accept the session, or another target answers there: a newer map may have
+    /// others. Called after each such
     /// round. Returns at once; a newer map counts from the next round on.
     fn unreached(&self, target: TargetId);
 }

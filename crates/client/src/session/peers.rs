@@ -8,7 +8,7 @@ use std::{
 };
 
 use forebay_env::{
-    Address, Boxed, Env, Time,
+    Address, Boxed, Env,
     sync::{Notify, Semaphore},
 };
 use forebay_proto::{
@@ -74,8 +74,8 @@ pub(crate) struct Peers {
     counters: Counters,
     pins: PinBudget,
     map: RefCell<Rc<ClusterMap>>,
-    /// When the MGS was last asked for a newer map, because a target was not reached.
-    map_asked: Cell<Option<Time>>,
+    /// The MGS is asked for a newer map, because a target was not reached, or was asked a moment ago.
+    map_asked: Cell<bool>,
     peers: RefCell<BTreeMap<TargetId, Rc<Peer>>>,
     /// OSTs as they were talked to in earlier instances, until nothing of then is left.
     former: RefCell<Vec<Rc<Peer>>>,
@@ -255,18 +255,20 @@ impl Peers {
         }
     }
 
-    /// Asks the MGS for a newer map, in the background, unless that was done a moment ago.
+    /// Asks the MGS for a newer map, in the background, unless that is being done or was done a moment ago.
     fn look_for_newer_map(&self) {
-        let now = self.env.now();
-        if self.map_asked.get().is_some_and(|asked| now.since(asked) < limits::MAP_PAUSE) {
+        if self.map_asked.replace(true) {
             return;
         }
-        self.map_asked.set(Some(now));
         let (env, addresses, owner) = (self.env.clone(), self.addresses(TargetId::mdt(0)), self.owner.clone());
         drop(self.env.spawn(async move {
             let answer = forebay_rpc::ask(&env, &addresses, &GetMap {}).await;
             if let (Ok(map), Some(owner)) = (answer, owner.upgrade()) {
                 owner.peers().adopt_map(map);
+            }
+            env.sleep(limits::MAP_PAUSE).await;
+            if let Some(owner) = owner.upgrade() {
+                owner.peers().map_asked.set(false);
             }
         }));
     }

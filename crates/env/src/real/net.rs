@@ -159,8 +159,10 @@ impl RealListener {
             }
             Self::Unix(listener, file) => {
                 let (socket, _) = listener.accept().await.map_err(|e| error(&file.path, e))?;
-                let cred = socket.peer_cred().map_err(|e| error(&file.path, e))?;
-                let peer = PeerIdentity::Process { uid: cred.uid(), gid: cred.gid(), pid: cred.pid() };
+                let peer = socket.peer_cred().map_or_else(
+                    |_| PeerIdentity::Unknown("unix:".into()),
+                    |cred| PeerIdentity::Process { uid: cred.uid(), gid: cred.gid(), pid: cred.pid() },
+                );
                 Ok((unix_stream(socket, &peer.to_string())?, peer))
             }
             Self::Mem(listener) => {

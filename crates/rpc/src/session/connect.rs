@@ -21,6 +21,8 @@ enum End {
     Broke,
     /// No server there, or not ready: retry after a growing pause.
     Away(String),
+    /// Another target answers there, or one of another cluster. This one may have moved: retry after a growing pause.
+    Another(String),
     /// The target itself reports that it cannot serve: retry after a long pause.
     Stopped(String),
     /// It will never serve us.
@@ -30,7 +32,7 @@ enum End {
 /// Keeps a session connected until it is over.
 pub(super) async fn run(inner: Rc<Inner>) {
     let _hooks = ReleaseHooks(inner.clone());
-    let mut pause = limits::BACKOFF_MIN;
+    let (mut pause, mut rounds_at_others) = (limits::BACKOFF_MIN, 0);
     while !inner.over.is_raised() {
         let end = forebay_env::sync::select! {
             biased;
@@ -38,6 +40,7 @@ pub(super) async fn run(inner: Rc<Inner>) {
             end = round(&inner) => end,
         };
         inner.disconnected();
+        rounds_at_others = if matches!(end, End::Another(_)) { rounds_at_others + 1 } else { 0 };
         pause = match end {
             End::Broke => {
                 inner.set_phase(SessionState::Connecting);
@@ -48,12 +51,19 @@ pub(super) async fn run(inner: Rc<Inner>) {
                 inner.complain(&format!("{why}; trying again"));
                 (pause * 2).min(limits::BACKOFF_MAX)
             }
+            // At first it is a mistake to report, unless a newer map knows better. Later it is a server being reinstalled.
+            End::Another(why) if !inner.never_connected() || rounds_at_others < limits::ROUNDS_AT_OTHERS => {
+                let connected = !inner.never_connected();
+                inner.set_phase(if connected { SessionState::Stopped } else { SessionState::Connecting });
+                inner.complain(&why);
+                (pause * 2).min(limits::BACKOFF_STOPPED)
+            }
             End::Stopped(why) => {
                 inner.set_phase(SessionState::Stopped);
                 inner.complain(&why);
                 limits::BACKOFF_STOPPED
             }
-            End::Refused(why) => {
+            End::Refused(why) | End::Another(why) => {
                 inner.complain(&format!("refused: {why}"));
                 // A client that was admitted before has been fenced: its changes are lost, as after any eviction.
                 let error = if inner.never_connected() { RpcError::Refused(why) } else { RpcError::Evicted(why) };
@@ -85,13 +95,15 @@ async fn round(inner: &Rc<Inner>) -> End {
     let (resolve, target) = (&inner.options.resolve, inner.options.target);
     let mut end = End::Away("no address is known".into());
     for address in &resolve.addresses(target) {
-        end = match inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await {
+        let tried = match inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await {
             Ok(Ok(stream)) => converse(inner, address, stream).await,
             Ok(Err(error)) => End::Away(format!("{address}: {error}")),
             Err(_) => End::Away(format!("{address}: no connection within {:?}", limits::CONNECT_TIMEOUT)),
         };
-        if !matches!(end, End::Away(_)) {
-            return end;
+        match tried {
+            End::Away(_) if matches!(end, End::Another(_)) => {}
+            End::Away(_) | End::Another(_) => end = tried,
+            _ => return tried,
         }
     }
     resolve.unreached(target);
@@ -222,7 +234,7 @@ impl Inner {
         self.state.borrow().target_uuid.is_none()
     }
 
-    /// A wrong peer at the first attempt is a mistake to report. Later it is a server being reinstalled.
+    /// Another version at the first attempt is a mistake to report. Later it is a server being reinstalled.
     fn refused_or_away(&self, why: String) -> End {
         if self.never_connected() { End::Refused(why) } else { End::Stopped(why) }
     }
@@ -235,7 +247,7 @@ impl Inner {
                 self.evicted(&error.message);
                 End::Broke
             }
-            Errno::WRONG_PEER => self.refused_or_away(words),
+            Errno::WRONG_PEER => End::Another(words),
             Errno::LOST_COMMITS | Errno::STOPPED => End::Stopped(words),
             _ => End::Away(words),
         }
@@ -246,7 +258,7 @@ impl Inner {
     fn accepted(&self, reply: &ConnectReply, outbox: &Rc<Outbox>) -> Result<(), End> {
         if self.options.cluster != Uuid::default() && reply.cluster != self.options.cluster {
             let words = format!("it belongs to cluster {}, we to {}", reply.cluster, self.options.cluster);
-            return Err(self.refused_or_away(words));
+            return Err(End::Another(words));
         }
         let (asked, known_uuid, client) = {
             let state = self.state.borrow();
