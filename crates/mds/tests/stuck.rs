@@ -5,8 +5,9 @@ use std::{rc::Rc, time::Duration};
 use crate::common::*;
 use forebay_proto::{
     Errno, Fid,
-    message::{SetAttr, attr_flags, open_flags, set_attr},
+    message::{GetContentVersion, GetObject, Migrate, ObjectRef, SetAttr, attr_flags, open_flags, set_attr},
 };
+use forebay_rpc::Call;
 
 const INODE: u8 = 0x21;
 const HANDLE: u8 = 0x25;
@@ -105,4 +106,40 @@ fn open_of_stuck_file_ends_with_its_session() {
     world.sim.run_for(Duration::from_secs(200));
     assert_eq!((world.rows(INODE), world.rows(HANDLE), world.rows(TRUNCATE), world.objects().len()), (2, 0, 0, 1));
     let _ = fid;
+}
+
+/// write, copy, damage, migrate, stat | it can be read again | the file moves
+///
+/// Whoever looked at the stuck file knows an epoch and the old layout. The objects that it leaves refuse that epoch.
+#[test]
+fn a_stuck_migration_goes_on_under_an_epoch_that_nobody_has_seen() {
+    let world = World::new(8, Setup::default());
+    let client = world.client("a");
+    let (fid, ost, seen) = world.sim.block_on(async {
+        let mut made = Vec::new();
+        for name in ["f", "copy"] {
+            let (fid, handle, ost) = client.create(Fid::ROOT, name).await.unwrap();
+            client.write(fid, ost, 100).await.unwrap();
+            client.close(fid, handle, 100).await.unwrap();
+            made.push((fid, ost));
+        }
+        let [(fid, ost), (other, _)] = made[..] else { panic!("{made:?}") };
+        let version = client.ask(&GetContentVersion { fid }).await.unwrap().version;
+        world.damage_osts(true);
+        let asker = client.clone();
+        let migrate = Migrate { caller: root(), fid, other, version };
+        drop(client.env.spawn(async move { drop(asker.ask(&migrate).await) }));
+        client.env.sleep(Duration::from_millis(10)).await;
+        (fid, ost, client.getattr(fid).await.unwrap().truncate_epoch)
+    });
+    world.sim.run_for(Duration::from_secs(30));
+    world.damage_osts(false);
+    world.sim.run_for(Duration::from_secs(100));
+    assert_eq!(world.rows(TRUNCATE), 0);
+    world.sim.block_on(async {
+        let object = ObjectRef { fid, layout_generation: 1, truncate_epoch: 0 };
+        let left = client.osts[ost as usize].call(&GetObject { object }, Call::default()).await.unwrap().reply;
+        let moved = client.getattr(fid).await.unwrap().truncate_epoch;
+        assert!(seen > 0 && left.truncate_epoch > seen && moved > left.truncate_epoch, "{seen} {left:?} {moved}");
+    });
 }

@@ -64,14 +64,15 @@ impl Mds {
         });
     }
 
-    /// Called before a change of layout is retried. Clients that opened the file meanwhile know its epoch. They may
-    /// have written under it on OSTs that reported their size already. So all OSTs are asked again, under a new epoch.
+    /// Called before a change of layout is retried. Clients that opened or looked at the file meanwhile know its epoch.
+    /// They may have written under it on OSTs that reported their size already, and would go on to read the objects from
+    /// which its bytes are moved. So all OSTs are asked again, under a new epoch.
     async fn shut_out(&self, fid: Fid) -> Result<(), ErrorReply> {
         self.change(|tx| {
             let key = keys::truncate(fid);
             let (Some(row), Some(mut inode)) = (tx.row(key)?, tx.find_inode(fid)?) else { return Ok(()) };
             let log = TruncateLog::decode(&row).map_err(|error| corrupt(key.as_ref(), error))?;
-            if matches!(log.purpose, Purpose::Extend { .. } | Purpose::Relayout { .. }) {
+            if matches!(log.purpose, Purpose::Extend { .. } | Purpose::Relayout { .. } | Purpose::Exchange { .. }) {
                 inode.truncate_epoch += 1;
                 tx.put_inode(fid, &mut inode);
                 tx.log_truncate(fid, &inode, log.purpose);
@@ -83,6 +84,7 @@ impl Mds {
 
     /// `moved`: bytes of the file may have other OSTs or objects since clients received its layout.
     async fn drive_truncate(&self, fid: Fid, mut moved: bool) -> Result<(), ErrorReply> {
+        let mut former = None;
         loop {
             // After a restart the row may be part of a replay that is not committed yet.
             self.store.sync().await.map_err(store_error)?;
@@ -92,7 +94,7 @@ impl Mds {
                     let ends = layout.object_ends(*size).into_iter();
                     let told = self.tell_osts(fid, &log, &layout, *size, ends.collect()).await?;
                     if moved {
-                        self.fence_layout(fid, &layout).await?;
+                        self.fence_layouts(fid, &layout, former.as_ref()).await?;
                     }
                     return self.end_cut(fid, &log, told).await;
                 }
@@ -118,7 +120,7 @@ impl Mds {
                     if !self.change_layout(fid, &log, told).await? {
                         break;
                     }
-                    moved = true;
+                    (moved, former) = (true, Some(layout));
                 }
             }
         }
@@ -238,16 +240,38 @@ impl Mds {
         }
     }
 
-    /// Has the OSTs refuse requests under the layouts before this one. Former OSTs too: they have an empty object.
-    async fn fence_layout(&self, fid: Fid, layout: &Layout) -> Result<(), ErrorReply> {
-        let request = FenceLayout { fid: layout.objects_of(fid), layout_generation: layout.generation };
-        for ost in layout.osts() {
-            if self.osts.has_feature(ost, features::LAYOUT_FENCES) {
-                let set = self.osts.insist_unless_damaged(ost, &request, |errno| errno == Errno::EOPNOTSUPP).await;
-                set.ok_or_else(|| unlisted(ost))??;
-            }
+    /// Has the OSTs refuse requests under the layouts before this one: those that it names, and former ones, which have an
+    /// empty object. If the file has other objects than under the layout before, these are fenced too, while that layout
+    /// is known. They belong to another file now, whose layout has the same generation.
+    async fn fence_layouts(&self, fid: Fid, layout: &Layout, before: Option<&Layout>) -> Result<(), ErrorReply> {
+        let objects = layout.objects_of(fid);
+        let left = before.filter(|before| before.objects_of(fid) != objects);
+        let fences = [Some((objects, layout)), left.map(|left| (left.objects_of(fid), left))];
+        let fences =
+            fences.into_iter().flatten().flat_map(|(fid, of)| of.osts().into_iter().map(move |ost| (ost, fid)));
+        let fence = |(ost, fid): (u32, Fid)| {
+            let request = FenceLayout { fid, layout_generation: layout.generation };
+            let mds = self.strong();
+            self.env.spawn(async move {
+                if !mds.osts.has_feature(ost, features::LAYOUT_FENCES) {
+                    return Ok(());
+                }
+                // EOPNOTSUPP: an older release has taken the OST over since.
+                let is_older = |errno| errno == Errno::EOPNOTSUPP;
+                match mds.osts.insist_unless_damaged(ost, &request, is_older).await {
+                    Some(Err(error)) if !is_older(error.errno) => Err(error),
+                    Some(_) => Ok(()),
+                    None => Err(unlisted(ost)),
+                }
+            })
+        };
+        let tasks: Vec<_> = fences.map(fence).collect();
+        let mut set = Ok(());
+        for task in tasks {
+            // A task without a result: this server stops.
+            set = set.and(task.await.unwrap_or(Ok(())));
         }
-        Ok(())
+        set
     }
 
     /// Sends all OSTs concurrently the epoch and the end of their objects. Returns the size that the home then reports.

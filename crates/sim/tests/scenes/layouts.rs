@@ -386,7 +386,7 @@ async fn copied(client: &Client, reader: &OpenFile, layout: LayoutSpec) -> (Fid,
     (attr.fid, keeper)
 }
 
-/// A session with an OST that sends what no client does.
+/// A session with an OST that sends what no client does: one for each OST, as all have the same client's id.
 async fn session(sim: &Sim, cluster: &Cluster, ost: u32) -> ClientSession {
     let options = SessionOptions {
         cluster: Uuid::default(),
@@ -427,10 +427,10 @@ fn the_osts_of_a_file_that_moved_refuse_requests_under_its_former_layouts() {
             (layout.objects_of(fid), layout.generation, epoch)
         };
         let (objects, generation, epoch) = known().await;
-        for ost in [0, 2] {
-            let session = session(&sim, &cluster, ost).await;
-            assert_eq!(look(&session, objects, generation - 1, epoch).await, Some(Errno::STALE_LAYOUT));
-            assert_eq!(look(&session, objects, generation, epoch).await, None);
+        let [on_the_first_ost, on_the_third] = [session(&sim, &cluster, 0).await, session(&sim, &cluster, 2).await];
+        for session in [&on_the_first_ost, &on_the_third] {
+            assert_eq!(look(session, objects, generation - 1, epoch).await, Some(Errno::STALE_LAYOUT));
+            assert_eq!(look(session, objects, generation, epoch).await, None);
         }
         first.write(&file, 0, step(0)).await.expect("it writes");
         first.close(file).await.expect("closed");
@@ -438,10 +438,13 @@ fn the_osts_of_a_file_that_moved_refuse_requests_under_its_former_layouts() {
         let reader = second.open(&caller(), fid, OpenMode::READ).await.expect("it opens");
         let version = second.migrate_start(fid).await.expect("it is idle");
         let (copy, keeper) = copied(&second, &reader, on_the_first()).await;
+        let (left, left_generation, epoch) = known().await;
         second.migrate(&caller(), fid, copy, version).await.expect("it moves");
+        // The objects that the file had are the copy's now.
+        assert_eq!(look(&on_the_third, left, left_generation, epoch + 1).await, Some(Errno::STALE_LAYOUT));
         let (objects, generation, epoch) = known().await;
-        let session = session(&sim, &cluster, 0).await;
-        assert_eq!(look(&session, objects, generation - 1, epoch).await, Some(Errno::STALE_LAYOUT));
+        assert_eq!(look(&on_the_third, left, generation, epoch - 1).await, None);
+        assert_eq!(look(&on_the_first_ost, objects, generation - 1, epoch).await, Some(Errno::STALE_LAYOUT));
         check_steps(&second, &reader, 1).await;
         second.close(keeper).await.expect("closed");
     });
