@@ -28,7 +28,7 @@ use crate::{
     },
     journal::{JournalView, Overlay},
     limits::{self, SECTOR},
-    media::{Media, join},
+    media::{self, Media, join},
     rebuild,
     rows::mdt::Inode,
     slabs::Slabs,
@@ -67,10 +67,11 @@ const FOUNDATIONS: &[Kind] = &[
 
 /// Checks the target in `dir` and repairs what it can. The report says what was repaired.
 ///
-/// Errors: as for [`crate::check`], and `CannotRepair` if the damage is deeper than repair can handle yet; then nothing
+/// Errors: as for [`crate::check`], `Unsupported` also if this program may only read the target, and `CannotRepair` if the damage is deeper than repair can handle yet; then nothing
 /// was changed.
 pub fn repair<'a>(env: &'a Env, dir: &'a str, options: RepairOptions) -> Boxed<'a, FsckResult<Report>> {
     Box::pin(async move {
+        refuse_what_may_only_be_read(env, dir)?;
         if let Some(lost) = rebuild::lost(env, dir).await? {
             return rebuild::rebuild(env, dir, &options, lost).await;
         }
@@ -99,6 +100,18 @@ pub fn repair<'a>(env: &'a Env, dir: &'a str, options: RepairOptions) -> Boxed<'
         }
         Ok(report)
     })
+}
+
+fn refuse_what_may_only_be_read(env: &Env, dir: &str) -> FsckResult<()> {
+    match Identity::decode(&media::read_identity(env, dir)?) {
+        Ok(identity) if identity.ro_compat != 0 => {
+            let bits = identity.ro_compat;
+            let words =
+                format!("{dir} has features {bits:#x}, with which this program may only read it; repair it with");
+            Err(FsckError::new(FsckErrorKind::Unsupported, format!("{words} the release that wrote it")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn cannot(words: impl Into<String>) -> FsckError {

@@ -228,16 +228,20 @@ fn a_store_with_an_unknown_feature_is_refused_with_words_and_stays_as_it_is() {
         let of_now = env.read_file(&path).unwrap();
         let identity = Store::peek_identity(&env, DIR).unwrap();
         assert_eq!(identity.features, Features::default());
-        let newer = Identity { features: Features { incompat: 1 << 40, ..Features::default() }, ..identity };
-        env.write_file(&path, &newer.encode()).unwrap();
-        for refused in [Store::open(&env, DIR, &quick()).await.err(), Store::peek_identity(&env, DIR).err()] {
-            let error = refused.expect("it is refused");
-            assert_eq!(error.kind, StoreErrorKind::Unsupported);
-            for words in ["OST0000", "0x10000000000", "Serve it with the release that served it last, or a newer one"] {
-                assert!(error.message.contains(words), "{error}");
+        let of = |incompat, ro_compat| Features { incompat, ro_compat, ..Features::default() };
+        for features in [of(1 << 40, 0), of(0, 1 << 40)] {
+            let newer = Identity { features, ..identity.clone() };
+            env.write_file(&path, &newer.encode()).unwrap();
+            for refused in [Store::open(&env, DIR, &quick()).await.err(), Store::peek_identity(&env, DIR).err()] {
+                let error = refused.expect("it is refused");
+                assert_eq!(error.kind, StoreErrorKind::Unsupported);
+                let advice = "Serve it with the release that served it last, or a newer one";
+                for words in ["OST0000", "0x10000000000", advice] {
+                    assert!(error.message.contains(words), "{error}");
+                }
             }
+            assert_eq!(env.read_file(&path).unwrap(), newer.encode());
         }
-        assert_eq!(env.read_file(&path).unwrap(), newer.encode());
         env.write_file(&path, &of_now).unwrap();
         let store = Store::open(&env, DIR, &quick()).await.unwrap();
         assert_eq!(read(&store, fid(1), 0..1).await.unwrap()[0], stamp(fid(1), 0, 1));

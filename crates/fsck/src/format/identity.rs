@@ -32,7 +32,7 @@ pub struct Identity {
     pub generation: u32,
     /// Compatible features.
     pub compat: u64,
-    /// Read-only-compatible features.
+    /// Read-only-compatible features. This program knows none: where there are any, it only reads.
     pub ro_compat: u64,
     /// Incompatible features.
     pub incompat: u64,
@@ -72,9 +72,8 @@ impl Identity {
         }
         let identity = Self::fields(&bytes[16..]).map_err(|error| NoIdentity::Damaged(error.what))?;
         let unknown = identity.incompat & !MIRRORED;
-        if unknown != 0 || identity.ro_compat != 0 {
-            let bits = unknown | identity.ro_compat;
-            return Err(NoIdentity::Unsupported(format!("features {bits:#x}, which this program does not know")));
+        if unknown != 0 {
+            return Err(NoIdentity::Unsupported(format!("features {unknown:#x}, which this program does not know")));
         }
         identity.check().map_err(NoIdentity::Damaged)?;
         Ok(identity)
@@ -209,6 +208,10 @@ pub(crate) mod tests {
         featured[32] = 4;
         seal(&mut featured);
         assert!(matches!(Identity::decode(&featured), Err(NoIdentity::Unsupported(_))));
+        let mut readable = sample();
+        readable[24] = 4;
+        seal(&mut readable);
+        assert_eq!(Identity::decode(&readable).map(|identity| identity.ro_compat), Ok(4));
     }
 
     #[test]
