@@ -22,6 +22,7 @@ mod levels;
 mod listings;
 mod locks;
 mod mirror;
+mod older_release;
 mod outage;
 mod pending_create;
 mod pins;
