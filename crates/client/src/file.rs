@@ -155,6 +155,13 @@ pub(crate) struct Writer {
     pub instance: ClientInstance,
 }
 
+impl Writer {
+    /// What the requests of an attempt to send it carry.
+    pub fn snapshot(&self) -> Result<Snapshot, Trouble> {
+        Ok(self.file.snapshot_in(self.instance)?.buffered_under(self.attr_epoch))
+    }
+}
+
 /// What the requests of one attempt carry.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
