@@ -155,6 +155,13 @@ pub(crate) struct Writer {
     pub instance: ClientInstance,
 }
 
+impl Writer {
+    /// What the requests of an attempt to send it carry.
+    pub fn snapshot(&self) -> Result<Snapshot, Trouble> {
+        Ok(self.file.snapshot_in(self.instance)?.buffered_under(self.attr_epoch))
+    }
+}
+
 /// What the requests of one attempt carry.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
@@ -324,7 +331,7 @@ impl FileState {
         self.owner.upgrade().map_or_else(ClientInstance::default, |owner| owner.instance())
     }
 
-    /// Stripe 0's target has replied to this client's raise, under the epochs of `at`.
+    /// The home has replied to this client's raise, under the epochs of `at`.
     pub fn raised(&self, at: &Snapshot, file_bytes: u64, transno: Transno) {
         if at.instance != self.instance() {
             // It is for a session to bring back that is on its way out, and not the one that a sync asks.

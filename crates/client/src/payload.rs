@@ -1,9 +1,7 @@
 //! Bytes to write, in parts, never copied: slices of them go to the socket and stay pinned for replay.
 
 use bytes::Bytes;
-use forebay_proto::{Fid, WriteId, crc, limits::BLOCK_BYTES};
-
-use crate::io::plan::FileRange;
+use forebay_proto::{Fid, WriteId, crc, limits::BLOCK_BYTES, message::Piece};
 
 /// Bytes to write: one buffer, or several one after another.
 #[derive(Clone, Debug, Default)]
@@ -20,44 +18,62 @@ impl Payload {
         self.len() == 0
     }
 
-    /// All but the first `bytes`.
-    pub(crate) fn skip(&self, bytes: usize) -> Self {
-        let mut rest = Vec::with_capacity(self.0.len());
-        self.slice_into(bytes, self.len() - bytes, &mut rest);
-        Self(rest)
-    }
-
-    /// `length` bytes from `start`, as slices of the parts.
-    fn slice_into(&self, mut start: usize, mut length: usize, out: &mut Vec<Bytes>) {
-        for part in &self.0 {
-            if length == 0 {
-                return;
-            }
-            if start >= part.len() {
-                start -= part.len();
-                continue;
-            }
-            let end = part.len().min(start + length);
-            length -= end - start;
-            out.push(part.slice(start..end));
-            start = 0;
-        }
-        assert!(length == 0, "the plan asks for no more than there is");
-    }
-
     /// The parts, in order.
     pub(crate) fn parts(&self) -> &[Bytes] {
         &self.0
     }
 
-    /// The bytes of `ranges` of the file, if the payload begins at file offset `origin`.
-    pub(crate) fn gather(&self, origin: u64, ranges: &[FileRange]) -> Vec<Bytes> {
-        let mut parts = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            self.slice_into((range.offset - origin) as usize, range.length as usize, &mut parts);
-        }
-        parts
+    /// The first `length` bytes, to be written at `offset`.
+    pub(crate) fn into_run(self, offset: u64, length: usize) -> Run {
+        let run = Run { offset, parts: self.0 };
+        if run.len() == length { run } else { run.part(0, length) }
     }
+}
+
+/// Bytes of one range of the file, one after another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub offset: u64,
+    pub parts: Vec<Bytes>,
+}
+
+impl Run {
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
+    }
+
+    pub fn end(&self) -> u64 {
+        self.offset + self.len() as u64
+    }
+
+    /// All but the first `bytes`.
+    pub fn skip(&self, bytes: usize) -> Self {
+        self.part(bytes, self.len() - bytes)
+    }
+
+    fn part(&self, start: usize, length: usize) -> Self {
+        let mut parts = Vec::with_capacity(self.parts.len());
+        slice_into(&self.parts, start, length, &mut parts);
+        Self { offset: self.offset + start as u64, parts }
+    }
+}
+
+/// `length` bytes from the `start`th of `parts` on, as slices of them.
+pub(crate) fn slice_into(parts: &[Bytes], mut start: usize, mut length: usize, out: &mut Vec<Bytes>) {
+    for part in parts {
+        if length == 0 {
+            return;
+        }
+        if start >= part.len() {
+            start -= part.len();
+            continue;
+        }
+        let end = part.len().min(start + length);
+        length -= end - start;
+        out.push(part.slice(start..end));
+        start = 0;
+    }
+    assert!(length == 0, "one asks for no more than there is");
 }
 
 impl From<Bytes> for Payload {
@@ -84,30 +100,34 @@ impl From<&'static [u8]> for Payload {
     }
 }
 
-/// Block sums of `parts`, which lie one after another from `offset` of the object on.
+/// Block sums of `pieces` of an object, whose bytes `parts` are, one after another.
 ///
-/// Shape: blocks are cut at multiples of 64 KiB of the object's offset; the first and the last may be short.
-pub(crate) fn block_sums(fid: Fid, offset: u64, write_id: WriteId, parts: &[Bytes]) -> Vec<u64> {
-    let length = parts.iter().map(|part| part.len() as u64).sum();
+/// Shape: blocks are cut at multiples of 64 KiB of the object's offset; the first and the last of a piece may be short.
+pub(crate) fn block_sums(
+    fid: Fid,
+    write_id: WriteId,
+    pieces: impl IntoIterator<Item = Piece>,
+    parts: &[Bytes],
+) -> Vec<u64> {
     let mut rest = parts.iter().filter(|part| !part.is_empty()).map(|part| &part[..]);
     let mut part: &[u8] = &[];
-    crc::blocks(offset, length, BLOCK_BYTES)
-        .map(|(block, block_bytes)| {
-            let mut plain = None;
-            let mut left = block_bytes as usize;
-            while left > 0 {
-                if part.is_empty() {
-                    part = rest.next().expect("the blocks are as long as the parts");
-                }
-                let (head, tail) = part.split_at(left.min(part.len()));
-                let sum = crc::crc64(head);
-                plain = Some(plain.map_or(sum, |before| crc::combine(before, sum, head.len() as u64)));
-                left -= head.len();
-                part = tail;
+    let of_piece = |piece: Piece| crc::blocks(piece.offset, piece.length.into(), BLOCK_BYTES);
+    let sum = |(block, block_bytes): (u64, u64)| {
+        let mut plain = None;
+        let mut left = block_bytes as usize;
+        while left > 0 {
+            if part.is_empty() {
+                part = rest.next().expect("the blocks are as long as the parts");
             }
-            crc::seal(fid, block, write_id, plain.expect("a block is not empty"), block_bytes)
-        })
-        .collect()
+            let (head, tail) = part.split_at(left.min(part.len()));
+            let sum = crc::crc64(head);
+            plain = Some(plain.map_or(sum, |before| crc::combine(before, sum, head.len() as u64)));
+            left -= head.len();
+            part = tail;
+        }
+        crc::seal(fid, block, write_id, plain.expect("a block is not empty"), block_bytes)
+    };
+    pieces.into_iter().flat_map(of_piece).map(sum).collect()
 }
 
 /// The sum of all of `parts`, as of one block at offset 0: of who does not know yet where they will lie.

@@ -19,7 +19,7 @@ const VERSION: u8 = 2;
 pub struct ObjectRow {
     /// End of the object's last byte.
     pub object_bytes: u64,
-    /// The file's size, if this target keeps it (stripe 0); else 0.
+    /// The file's size, if this target is its home; else 0.
     pub file_bytes: u64,
     /// Raised by each truncate of the file.
     pub truncate_epoch: u64,

@@ -19,7 +19,7 @@ pub use codec::{Decode, DecodeError, Encode, Reader, Writer};
 pub use error::{Errno, ErrorReply};
 pub use histogram::Histogram;
 pub use ids::{ClientId, Fid, FidSequence, Incarnation, SessionId, TargetId, TargetKind, Transno, WriteId};
-pub use layout::{Component, FOR_EVER, Layout, StripePiece};
+pub use layout::{Component, FOR_EVER, Layout, LayoutKind, StripePiece};
 pub use locks::LockList;
 pub use sizes::parse_size;
 pub use uuid::Uuid;

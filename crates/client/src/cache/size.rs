@@ -4,7 +4,7 @@
 //! was replied. So a size seen in an epoch is a lower bound for every request of that epoch that is accepted.
 //!
 //! Invariant: a write is acknowledged only when `raised` has reached its end: when *this client* has had a raise (a
-//! write, a reservation) replied by stripe 0's target, which it replays if that target dies. What was only *seen* may
+//! write, a reservation) replied by the home, which it replays if the home dies. What was only *seen* may
 //! have been raised by a client that is gone.
 
 /// What a client knows of one file's size.
@@ -40,7 +40,7 @@ impl KnownSize {
         }
     }
 
-    /// Stripe 0's target has replied to this client's raise to `bytes`.
+    /// The home has replied to this client's raise to `bytes`.
     pub fn raised(&mut self, epoch: u64, bytes: u64) {
         if epoch == self.epoch {
             self.raised = self.raised.max(bytes);
@@ -48,7 +48,7 @@ impl KnownSize {
         }
     }
 
-    /// Stripe 0's target has ended the session: this client's raises may be lost.
+    /// The home has ended the session: this client's raises may be lost.
     pub fn forget_raises(&mut self) {
         // What wanted one has failed, or asks again.
         (self.raised, self.wanted) = (0, 0);

@@ -11,9 +11,12 @@ use bytes::Bytes;
 use forebay_env::sync::Notify;
 use forebay_proto::Fid;
 
-use crate::delayed::{
-    granted_space::{GrantedSpace, cost},
-    write_back::parts::{Parts, Run},
+use crate::{
+    delayed::{
+        granted_space::{GrantedSpace, cost},
+        write_back::parts::Parts,
+    },
+    payload::Run,
 };
 
 /// What a client keeps back, of all files.

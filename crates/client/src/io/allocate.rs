@@ -6,7 +6,6 @@ use forebay_proto::{
     limits::{FILE_BYTES, PUNCH_BYTES},
     message::Punch,
 };
-use forebay_rpc::Call;
 
 use crate::{
     Client, ClientResult, OpenFile,
@@ -155,8 +154,7 @@ impl Client {
         while let Some(part) = parts.pop() {
             let (object, offset, length, attr_epoch) = (at.object.clone(), part.offset, part.length, at.attr_epoch);
             let request = Punch { object, offset, length, attr_epoch };
-            let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-            match self.ost_of(at, part.ost).await?.call(&request, call).await.map_err(Trouble::from) {
+            match self.ost_of(at, part.ost).await?.call(&request, self.change_call(file)).await.map_err(Trouble::from) {
                 Ok(called) => file.state().told_time(called.reply.attr_epoch, called.reply.mtime_ns),
                 Err(Trouble::Failed(error)) if error.errno == Errno::E2BIG && length > PUNCH_BYTES => {
                     parts.extend(halves(part));
@@ -173,8 +171,7 @@ impl Client {
         while offset < end {
             let (object, length, attr_epoch) = (at.object.clone(), end - offset, at.attr_epoch);
             let request = forebay_proto::message::Allocate { object, offset, length, attr_epoch };
-            let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-            let called = self.ost_of(at, range.ost).await?.call(&request, call).await?;
+            let called = self.ost_of(at, range.ost).await?.call(&request, self.change_call(file)).await?;
             file.state().told_time(called.reply.attr_epoch.max(at.attr_epoch), called.reply.mtime_ns);
             // One that got nowhere would be asked for ever.
             offset = called.reply.end.max(offset + 1);

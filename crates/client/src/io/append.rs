@@ -14,26 +14,26 @@ use forebay_proto::{
     Errno, WriteId,
     limits::FILE_BYTES,
     message::{
-        AT_END, AppendObject, AppendReply, CompleteAppend, RemoveWritten, ReserveAppend, ReserveReply, WriteObject,
-        WriteReserved,
+        AT_END, AppendObject, AppendReply, CompleteAppend, Piece, RemoveWritten, ReserveAppend, ReserveReply,
+        WriteObject, WriteReserved,
     },
 };
-use forebay_rpc::{Call, Called};
+use forebay_rpc::{Call, Called, RpcError};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile, Payload,
     delayed::queue::Scope,
     errors::Trouble,
     file::Snapshot,
-    io::plan::{ObjectRange, Stretch, plan, stretch_at_home},
+    io::plan::{ObjectRequest, Stretch, plan_write, stretch_at_home},
     limits,
-    payload::{block_sums, whole_sum},
+    payload::{Run, whole_sum},
     session::instance::ClientInstance,
     tasks::{all, detached, worst},
 };
 
 /// The writes of a place, by OST, in the words that remove them.
-type Written = RefCell<Vec<(u32, RemoveWritten)>>;
+type PlaceWrites = RefCell<Vec<(u32, RemoveWritten)>>;
 
 /// What came of an append at the home.
 enum AtHome {
@@ -55,25 +55,20 @@ impl Client {
         Box::pin(async move {
             let instance = file.check_write()?;
             if data.len() > limits::CALL_BYTES {
-                return Err(ClientError::new(
-                    Errno::EINVAL,
-                    "an append is at most 1 GiB long: it is one piece or nothing",
-                ));
+                let words = "an append is at most 1 GiB long: it is one piece or nothing";
+                return Err(ClientError::new(Errno::EINVAL, words));
             }
-            let state = file.state();
+            let end = file.state().size.borrow().seen();
             if data.is_empty() {
-                return Ok(state.size.borrow().seen());
+                return Ok(end);
             }
-            let busy = state.busy();
-            let end = state.size.borrow().seen();
-            let changing = self.bytes_change(file.fid(), end..u64::MAX);
+            let held = (file.state().busy(), self.bytes_change(file.fid(), end..u64::MAX));
             let (client, file) = (self.clone(), file.clone());
             detached(self.env(), async move {
-                let _busy = busy;
                 client.flush_delayed(Scope::SetAttr(file.fid())).await;
                 let _outside = client.flush_writes_through(&file).await?;
                 let appended = client.append_all(&file, &data, instance).await;
-                drop(changing);
+                drop(held);
                 appended
             })
             .await
@@ -116,29 +111,11 @@ impl Client {
         stretch: Stretch,
         data: &Payload,
     ) -> Result<AtHome, Trouble> {
-        let (write_id, parts) = (self.write_id(), data.parts().to_vec());
-        let Stretch { from, to, offset } = stretch;
-        let request = AppendObject {
-            object: at.object.clone(),
-            file_bytes: at.seen,
-            from,
-            to,
-            offset,
-            length: data.len() as u32,
-            write_id,
-            sum: whole_sum(at.object.fid, write_id, &parts),
-            attr_epoch: at.attr_epoch,
-            file_offset: AT_END,
-            before: Vec::new(),
-        };
-        let call = Call { bulk: parts, fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-        let home = at.layout.home();
-        let called = match self.ost_of(at, home).await?.data_call(&request, call).await.map_err(Trouble::from) {
-            Err(Trouble::Failed(error)) if error.errno == Errno::ENOSPC => {
-                return Err(Trouble::Full(at.seen, vec![home], error));
-            }
-            called => called?,
-        };
+        let (write_id, home) = (self.write_id(), at.layout.home());
+        let request = append_object(at, stretch, write_id, data);
+        let call = Call { bulk: data.parts().to_vec(), ..self.change_call(file) };
+        let called = self.ost_of(at, home).await?.data_call(&request, call).await;
+        let called = called.map_err(|error| trouble_of(at.seen, home, error))?;
         let AppendReply { appended, file_offset, mtime_ns, attr_epoch, .. } = called.reply;
         if !appended {
             return Ok(AtHome::Elsewhere(file_offset));
@@ -152,18 +129,8 @@ impl Client {
     /// A place first, then the bytes to where they belong, then the size. A place that cannot be filled is given up, with what was
     /// written in it.
     async fn append_reserved(&self, file: &OpenFile, at: Snapshot, data: &Payload) -> Result<u64, Trouble> {
-        let (object, length) = (at.object.clone(), data.len() as u32);
-        let request = ReserveAppend { object: object.clone(), file_bytes: at.seen, length };
-        let home = self.ost_of(&at, at.layout.home()).await?;
-        let place = home.call(&request, Call::default()).await?.reply;
-        let ReserveReply { file_offset, number, .. } = place;
-        if planted(Bug::ReservationShownEmpty) {
-            let end = file_offset + u64::from(length);
-            self.raise(file.state(), &at, end, self.level_of(file)).await?;
-        }
-        let attr_epoch = at.attr_epoch;
-        let fill = CompleteAppend { object, number, file_offset, length, attr_epoch, before: Vec::new() };
-        let written = Written::default();
+        let (place, fill) = self.reserve_place(file, &at, data.len() as u32).await?;
+        let written = PlaceWrites::default();
         if let Err(trouble) = self.write_place(file, &at, &place, data, &written).await {
             // If this is not heard either, others wait for a while, and then do without.
             let given_up = CompleteAppend { length: 0, ..fill };
@@ -171,22 +138,42 @@ impl Client {
             self.remove_written(file, &at, written).await;
             return Err(trouble);
         }
-        let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-        let filled = self.ost_of(&at, at.layout.home()).await?.call(&fill, call).await.map_err(Trouble::from);
-        // (Other errors do not say whether it is.)
-        let is_void = match &filled {
-            Ok(Called { reply, .. }) => !reply.filled,
-            Err(trouble) => matches!(trouble, Trouble::Stale(_)),
-        };
-        if is_void {
+        let filled = self.fill_place(file, &at, &fill).await;
+        if matches!(filled, Err(Trouble::Stale(_))) {
             self.remove_written(file, &at, written).await;
+        }
+        filled.map(|()| place.file_offset)
+    }
+
+    /// A place for so many bytes, and the words that fill it.
+    async fn reserve_place(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        length: u32,
+    ) -> Result<(ReserveReply, CompleteAppend), Trouble> {
+        let (object, attr_epoch) = (at.object.clone(), at.attr_epoch);
+        let request = ReserveAppend { object: object.clone(), file_bytes: at.seen, length };
+        let home = self.ost_of(at, at.layout.home()).await?;
+        let place = home.call(&request, Call::default()).await?.reply;
+        let (file_offset, number) = (place.file_offset, place.number);
+        if planted(Bug::ReservationShownEmpty) {
+            self.raise(file.state(), at, file_offset + u64::from(length), self.level_of(file)).await?;
+        }
+        Ok((place, CompleteAppend { object, number, file_offset, length, attr_epoch, before: Vec::new() }))
+    }
+
+    /// Has the home show what was written to a place. Stale: the place is void. Other errors do not say whether it is.
+    async fn fill_place(&self, file: &OpenFile, at: &Snapshot, fill: &CompleteAppend) -> Result<(), Trouble> {
+        let home = self.ost_of(at, at.layout.home()).await?;
+        let Called { reply, transno, .. } = home.call(fill, self.change_call(file)).await?;
+        if !reply.filled {
             return Err(Trouble::Stale(Errno::STALE_EPOCH.into()));
         }
-        let Called { reply, transno, .. } = filled?;
         let state = file.state();
-        state.raised(&at, file_offset.saturating_add(length.into()), transno);
-        state.told_time(reply.attr_epoch.max(attr_epoch), reply.mtime_ns);
-        Ok(file_offset)
+        state.raised(at, fill.file_offset.saturating_add(fill.length.into()), transno);
+        state.told_time(reply.attr_epoch.max(at.attr_epoch), reply.mtime_ns);
+        Ok(())
     }
 
     /// All of `data` to its place.
@@ -196,32 +183,50 @@ impl Client {
         at: &Snapshot,
         place: &ReserveReply,
         data: &Payload,
-        written: &Written,
+        written: &PlaceWrites,
     ) -> Result<(), Trouble> {
-        let (offset, length) = (place.file_offset, data.len() as u64);
-        if let Some((offset, length)) = at.layout.first_gap(offset, length) {
+        let run = [Run { offset: place.file_offset, parts: data.parts().to_vec() }];
+        if let Some((offset, length)) = at.layout.first_gap(run[0].offset, data.len() as u64) {
             return Err(Trouble::Bare(offset, length));
         }
-        let requests = plan(&at.layout, offset, length, self.inner.options.max_rpc_bytes.into());
-        let sends = requests.into_iter().map(|request| {
-            let parts = data.gather(offset, &request.ranges);
-            let write_id = self.write_id().reserved();
-            let WriteId { client, sequence } = write_id;
-            let (object, offset, length) = (at.object.clone(), request.offset, request.length);
-            written.borrow_mut().push((request.ost, RemoveWritten { object, offset, length, client, sequence }));
+        let writes = plan_write(&at.layout, &run, self.inner.options.max_rpc_bytes);
+        let sends = writes.into_iter().map(|write| {
+            let (ost, write_id) = (write.ost, self.write_id().reserved());
+            written.borrow_mut().push((ost, removal(at, &write, write_id)));
             let (client, file, at, place) = (self.clone(), file.clone(), at.clone(), place.clone());
-            async move { client.write_reserved_object(&file, &at, &place, (request, write_id), parts).await }
+            async move { client.send_reserved(&file, &at, &place, write, write_id).await }
         });
         let results = all(self.env(), sends).await;
         worst(results.into_iter().filter_map(Result::err)).map_or(Ok(()), Err)
     }
 
+    /// One request with bytes of a place.
+    async fn send_reserved(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        place: &ReserveReply,
+        write: ObjectRequest,
+        write_id: WriteId,
+    ) -> Result<(), Trouble> {
+        let (ost, Piece { offset, length }) = (write.ost, write.pieces[0].piece());
+        let (object, attr_epoch, sums) = (at.object.clone(), at.attr_epoch, write.sums(at.object.fid, write_id));
+        let message =
+            WriteObject { object, offset, length, write_id, sums, file_bytes: 0, attr_epoch, granted_bytes: 0 };
+        let message = WriteReserved { write: message, generation: place.generation };
+        let call = Call { bulk: write.parts, ..self.change_call(file) };
+        // Not one of a bounded number: appends behind it, which wait at the home for it, may be all of those.
+        let called = self.ost_of(at, ost).await?.call(&message, call).await;
+        let reply = called.map_err(|error| trouble_of(place.file_offset, ost, error))?.reply;
+        file.state().told_time(reply.attr_epoch.max(at.attr_epoch), reply.mtime_ns);
+        Ok(())
+    }
+
     /// Bytes beyond the end of the file would show in a hole that is made there later. What an OST does not hear of stays, unless this
     /// client ends with the file open: then the MDT removes it.
-    async fn remove_written(&self, file: &OpenFile, at: &Snapshot, written: Written) {
+    async fn remove_written(&self, file: &OpenFile, at: &Snapshot, written: PlaceWrites) {
         let removals = written.into_inner().into_iter().map(|(ost, removal)| {
-            let (client, at) = (self.clone(), at.clone());
-            let call = Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
+            let (client, at, call) = (self.clone(), at.clone(), self.change_call(file));
             async move {
                 client.ost_of(&at, ost).await?.call(&removal, call).await?;
                 Ok::<(), Trouble>(())
@@ -229,38 +234,36 @@ impl Client {
         });
         let _ = all(self.env(), removals).await;
     }
+}
 
-    async fn write_reserved_object(
-        &self,
-        file: &OpenFile,
-        at: &Snapshot,
-        place: &ReserveReply,
-        (request, write_id): (ObjectRange, WriteId),
-        parts: Vec<bytes::Bytes>,
-    ) -> Result<(), Trouble> {
-        let write = WriteObject {
-            object: at.object.clone(),
-            offset: request.offset,
-            length: request.length as u32,
-            write_id,
-            sums: block_sums(at.object.fid, request.offset, write_id, &parts),
-            file_bytes: 0,
-            attr_epoch: at.attr_epoch,
-            granted_bytes: 0,
-        };
-        let message = WriteReserved { write, generation: place.generation };
-        let call = Call { bulk: parts, fid: Some(file.fid()), ..Call::level(self.level_of(file)) };
-        // Not one of a bounded number: appends behind it, which wait at the home for it, may be all of those.
-        let called = self.ost_of(at, request.ost).await?.call(&message, call).await.map_err(Trouble::from);
-        match called {
-            Ok(Called { reply, .. }) => {
-                file.state().told_time(reply.attr_epoch.max(at.attr_epoch), reply.mtime_ns);
-            }
-            Err(Trouble::Failed(error)) if error.errno == Errno::ENOSPC => {
-                return Err(Trouble::Full(place.file_offset, vec![request.ost], error));
-            }
-            Err(trouble) => return Err(trouble),
-        }
-        Ok(())
+/// Bytes for wherever the file ends in `stretch`.
+fn append_object(at: &Snapshot, stretch: Stretch, write_id: WriteId, data: &Payload) -> AppendObject {
+    let Stretch { from, to, offset } = stretch;
+    AppendObject {
+        object: at.object.clone(),
+        file_bytes: at.seen,
+        from,
+        to,
+        offset,
+        length: data.len() as u32,
+        write_id,
+        sum: whole_sum(at.object.fid, write_id, data.parts()),
+        attr_epoch: at.attr_epoch,
+        file_offset: AT_END,
+        before: Vec::new(),
+    }
+}
+
+/// Takes a write of a place back.
+fn removal(at: &Snapshot, write: &ObjectRequest, write_id: WriteId) -> RemoveWritten {
+    let (WriteId { client, sequence }, piece) = (write_id, &write.pieces[0]);
+    RemoveWritten { object: at.object.clone(), offset: piece.offset, length: piece.length, client, sequence }
+}
+
+/// What an OST answered to bytes for `offset`, behind the end of the file: others may have room that it does not have.
+fn trouble_of(offset: u64, ost: u32, error: RpcError) -> Trouble {
+    match Trouble::from(error) {
+        Trouble::Failed(error) if error.errno == Errno::ENOSPC => Trouble::Full(offset, vec![ost], error),
+        trouble => trouble,
     }
 }

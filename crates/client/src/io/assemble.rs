@@ -1,6 +1,6 @@
 //! Replies of reads to bytes of the file: verified, holes filled, put in order, cut at the end of the file. Pure.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use bytes::Bytes;
 use forebay_proto::{
@@ -14,6 +14,27 @@ use crate::io::plan::ObjectRange;
 /// Zeros, for holes.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
+/// Bytes of the file.
+pub(crate) struct Read {
+    /// One after another.
+    pub parts: Vec<Bytes>,
+    /// All of them are committed.
+    pub settled: bool,
+}
+
+/// Bytes of a range of the file, as its OST has replied them.
+pub(crate) struct ReadPiece {
+    pub range: Range<u64>,
+    pub parts: Vec<Bytes>,
+    /// How long the file is, if the home replied; else the largest number.
+    pub file_bytes: u64,
+    /// They are committed.
+    pub settled: bool,
+}
+
+/// Bytes of a range of the file, one after another.
+pub(crate) type RangeBytes = (Range<u64>, Vec<Bytes>);
+
 /// What is wrong with a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BadReply {
@@ -23,41 +44,53 @@ pub(crate) enum BadReply {
     Malformed(&'static str),
 }
 
-/// The bytes of one request's reply, for each range asked for, in the order of the object, holes as zeros; every block verified.
+/// The bytes of one request's reply, for each range of the file asked for, holes as zeros; every block verified.
 pub(crate) fn object_bytes(
     fid: Fid,
     asked: &[ObjectRange],
     reply: &ReadReply,
     mut bulk: Bytes,
-) -> Result<Vec<Vec<Bytes>>, BadReply> {
+) -> Result<Vec<RangeBytes>, BadReply> {
     let mut segments = reply.segments.iter();
     let mut all = Vec::with_capacity(asked.len());
     for asked in asked {
-        let mut parts = Vec::new();
-        let (mut at, end) = (asked.offset, asked.offset + asked.length);
-        while at < end {
-            let segment = segments.next().ok_or(BadReply::Malformed("its segments do not cover what was asked for"))?;
-            if segment.offset != at || segment.length == 0 || u64::from(segment.length) > end - at {
-                return Err(BadReply::Malformed("its segments do not follow each other in what was asked for"));
-            }
-            at += u64::from(segment.length);
-            if !segment.data {
-                push_zeros(&mut parts, u64::from(segment.length));
-                continue;
-            }
-            if bulk.len() < segment.length as usize {
-                return Err(BadReply::Malformed("its bulk is shorter than its segments"));
-            }
-            let data = bulk.split_to(segment.length as usize);
-            verify(fid, segment, &data)?;
-            parts.push(data);
-        }
-        all.push(parts);
+        let mut parts = VecDeque::from(piece_bytes(fid, asked, &mut segments, &mut bulk)?);
+        let ranges = asked.ranges.iter();
+        all.extend(ranges.map(|range| (range.clone(), take(&mut parts, (range.end - range.start) as usize))));
     }
     if segments.next().is_some() || !bulk.is_empty() {
         return Err(BadReply::Malformed("it has more than was asked for"));
     }
     Ok(all)
+}
+
+/// The bytes of one piece, taken off the front of a reply.
+fn piece_bytes<'a>(
+    fid: Fid,
+    asked: &ObjectRange,
+    segments: &mut impl Iterator<Item = &'a ReadSegment>,
+    bulk: &mut Bytes,
+) -> Result<Vec<Bytes>, BadReply> {
+    let mut parts = Vec::new();
+    let (mut at, end) = (asked.offset, asked.offset + asked.length);
+    while at < end {
+        let segment = segments.next().ok_or(BadReply::Malformed("its segments do not cover what was asked for"))?;
+        if segment.offset != at || segment.length == 0 || u64::from(segment.length) > end - at {
+            return Err(BadReply::Malformed("its segments do not follow each other in what was asked for"));
+        }
+        at += u64::from(segment.length);
+        if !segment.data {
+            push_zeros(&mut parts, u64::from(segment.length));
+            continue;
+        }
+        if bulk.len() < segment.length as usize {
+            return Err(BadReply::Malformed("its bulk is shorter than its segments"));
+        }
+        let data = bulk.split_to(segment.length as usize);
+        verify(fid, segment, &data)?;
+        parts.push(data);
+    }
+    Ok(parts)
 }
 
 fn verify(fid: Fid, segment: &ReadSegment, data: &[u8]) -> Result<(), BadReply> {
@@ -80,23 +113,21 @@ fn push_zeros(parts: &mut Vec<Bytes>, mut length: u64) {
     }
 }
 
-/// The range of the file that `replies` and `holes` (start and length) cover, in the order of the file, cut to `bytes`.
-pub(crate) fn file_bytes(replies: Vec<(&ObjectRange, Vec<Bytes>)>, holes: &[(u64, u64)], bytes: u64) -> Vec<Bytes> {
-    let mut pieces: Vec<(u64, Vec<Bytes>)> = Vec::new();
-    for (offset, length) in holes {
-        let mut zeros = Vec::new();
-        push_zeros(&mut zeros, *length);
-        pieces.push((*offset, zeros));
+/// What was read of `range` of the file, of which `pieces` are all that has OSTs, in order: the rest are holes. It ends where the
+/// first piece saw the end of the file.
+pub(crate) fn put_together(range: &Range<u64>, pieces: Vec<ReadPiece>) -> Read {
+    let ends = pieces.iter().filter(|piece| piece.file_bytes < piece.range.end).map(|piece| piece.file_bytes);
+    let end = ends.fold(range.end, u64::min);
+    let settled = !range.is_empty() && pieces.iter().all(|piece| piece.settled);
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    for piece in pieces {
+        push_zeros(&mut parts, piece.range.start - at);
+        at = piece.range.end;
+        parts.extend(piece.parts);
     }
-    for (request, parts) in replies {
-        let mut parts = VecDeque::from(parts);
-        for range in &request.ranges {
-            pieces.push((range.offset, take(&mut parts, range.length as usize)));
-        }
-    }
-    pieces.sort_by_key(|(offset, _)| *offset);
-    let mut all: VecDeque<Bytes> = pieces.into_iter().flat_map(|(_, parts)| parts).collect();
-    take(&mut all, bytes as usize)
+    push_zeros(&mut parts, range.end - at);
+    truncate(&mut parts, end.saturating_sub(range.start) as usize);
+    Read { parts, settled }
 }
 
 /// The first `length` bytes of `parts`.
@@ -111,6 +142,15 @@ fn take(parts: &mut VecDeque<Bytes>, mut length: usize) -> Vec<Bytes> {
         taken.push(part);
     }
     taken
+}
+
+/// Drops all but the first `length` bytes.
+fn truncate(parts: &mut Vec<Bytes>, mut length: usize) {
+    parts.retain_mut(|part| {
+        part.truncate(length);
+        length -= part.len();
+        !part.is_empty()
+    });
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns when stripe 0's target has replied to a raise of the size to at least `end`.
+    /// Returns when the home has replied to a raise of the size to at least `end`.
     ///
     /// Raises of one file go one after another; one raise serves all writes that ended while the last was under way.
     pub(crate) async fn raise(

@@ -1,16 +1,16 @@
-//! Writes: split by layout, summed once, several requests in flight per OST; the size is raised last.
+//! Writes: planned by the layout, summed once, several requests in flight per OST; the size is raised last.
 //!
+//! A write through and a flush of buffered runs take the same path, [`Client::write_once`].
 //! Invariant: a write is acknowledged only when every request, and the raise of the size it needs, was replied.
 //! Invariant: the bytes are not copied here; slices of them go to the socket and stay pinned until they are committed.
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
     Errno,
     limits::FILE_BYTES,
-    message::{CommitLevel, Sync, WriteObject, WriteReply},
+    message::{CommitLevel, Piece, Sync, WriteObject, WritePieces, WriteReply},
 };
 use forebay_rpc::{Call, Called};
 
@@ -19,20 +19,30 @@ use crate::{
     delayed::granted_space::request_cost,
     delayed::queue::Scope,
     errors::Trouble,
-    file::{FileState, Snapshot},
-    io::plan::{ObjectRange, plan},
+    file::Snapshot,
+    io::plan::{ObjectRange, ObjectRequest, plan_write},
     limits,
-    payload::{Payload, block_sums},
+    payload::{Payload, Run},
     session::instance::ClientInstance,
     tasks::{all, detached, worst},
 };
 
 /// What came of an attempt.
+#[derive(Debug)]
 pub(crate) struct Written {
     /// So many bytes, from the first on, are there.
     pub bytes: usize,
     /// Why the next are not, if some are missing.
     pub cut: Option<ClientError>,
+}
+
+/// What came of one request.
+struct WriteOutcome {
+    ost: u32,
+    /// Its first byte in the file.
+    start: u64,
+    /// How far it has raised the size.
+    result: Result<u64, Trouble>,
 }
 
 impl Client {
@@ -59,59 +69,81 @@ impl Client {
             if length == data.len() && self.buffer_write(file, offset, &data, instance).await {
                 return Ok(length);
             }
-            let (client, file) = (self.clone(), file.clone());
+            let (client, file, run) = (self.clone(), file.clone(), data.into_run(offset, length));
+            let held = (busy, changing);
             detached(self.env(), async move {
-                let _busy = busy;
-                client.flush_delayed(Scope::SetAttr(file.fid())).await;
-                let _writing = client.begin_write(file.state(), offset, length as u64).await?;
-                client.flush_own_writes_through(&file).await?;
-                let written = client.write_all(&file, offset, length, &data, instance).await;
-                drop(changing);
+                let written = client.write_through(&file, run, instance).await;
+                drop(held);
                 written
             })
             .await
         })
     }
 
-    async fn write_all(
-        &self,
-        file: &OpenFile,
-        offset: u64,
-        length: usize,
-        data: &Payload,
-        instance: ClientInstance,
-    ) -> ClientResult<usize> {
-        let _busy = file.state().busy();
+    /// Sends what is buffered before it, then `run`.
+    async fn write_through(&self, file: &OpenFile, run: Run, instance: ClientInstance) -> ClientResult<usize> {
+        self.flush_delayed(Scope::SetAttr(file.fid())).await;
+        let _writing = self.begin_write(file.state(), run.offset, run.len() as u64).await?;
+        self.flush_own_writes_through(file).await?;
         file.inner.wrote.set(true);
-        if offset > file.state().size.borrow().seen() {
+        if run.offset > file.state().size.borrow().seen() {
             file.state().make_sparse();
         }
-        let written = self.write_pieces(file, offset, length, data, (instance, None)).await?.bytes;
+        let written = self.write_run(file, &run, &|| file.snapshot_in(instance)).await?.bytes;
         self.wrote(file, written).await?;
         Ok(written)
     }
 
-    /// Writes the first `length` bytes of `data`, again and again until the epoch was current; fails only if nothing is written.
+    /// Writes `runs`, which are in order and apart: all of them at once, or else each by itself, what of it there is room for, and where
+    /// OSTs are missing. Returns why bytes are not there, for each run that misses some.
     ///
-    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale. `buffered_under`: it was kept back, under this
-    /// attribute epoch; a time that was set since is not theirs to change. `instance`: in which they were taken.
-    pub(crate) async fn write_pieces(
+    /// Order: one run after another. One that goes elsewhere as its OST is full does so at the end of the file, and is not to find those
+    /// behind it there already. `at`: what the requests of an attempt carry.
+    pub(crate) async fn write_runs(
         &self,
         file: &OpenFile,
-        offset: u64,
-        length: usize,
-        data: &Payload,
-        (instance, buffered_under): (ClientInstance, Option<u64>),
+        runs: &[Run],
+        at: &dyn Fn() -> Result<Snapshot, Trouble>,
+    ) -> Vec<ClientError> {
+        let mut missing = Vec::new();
+        for (number, run) in runs.iter().enumerate() {
+            // Behind the first once more: it may have been the only one for which OSTs were missing.
+            if number < 2 && self.write_at_once(file, &runs[number..], at).await {
+                break;
+            }
+            match self.write_run(file, run, at).await {
+                Ok(Written { cut: None, .. }) => {}
+                Ok(Written { bytes, cut: Some(error) }) => {
+                    let words = format!("{} of its bytes: {error}", run.len() - bytes);
+                    missing.push(ClientError::new(error.errno, words));
+                }
+                Err(error) => missing.push(error),
+            }
+        }
+        missing
+    }
+
+    /// Several runs, in few requests. False: some of them may not be there.
+    async fn write_at_once(&self, file: &OpenFile, runs: &[Run], at: &dyn Fn() -> Result<Snapshot, Trouble>) -> bool {
+        let once = async || self.write_once(file, &at()?, runs).await;
+        runs.len() > 1 && self.try_fresh(file.state(), once).await.is_ok()
+    }
+
+    /// Writes `run`, again and again until the epoch was current; fails only if nothing is written.
+    ///
+    /// A stale attempt is repeated whole: then all of it lies after the truncate that made it stale. `at`: what the requests of an
+    /// attempt carry.
+    pub(crate) async fn write_run(
+        &self,
+        file: &OpenFile,
+        run: &Run,
+        at: &dyn Fn() -> Result<Snapshot, Trouble>,
     ) -> ClientResult<Written> {
-        let mut written = 0;
+        let (length, mut written) = (run.len(), 0);
         while written < length {
             // What an OST has no room for goes to another, if what came before it is there: asked for as a write of its own.
-            let (offset, length, rest) = (offset + written as u64, length - written, data.skip(written));
-            let at = || {
-                let now = file.snapshot_in(instance)?;
-                Ok::<_, Trouble>(buffered_under.map_or(now.clone(), |attr_epoch| now.buffered_under(attr_epoch)))
-            };
-            let once = async || self.write_once(file, &at()?, 0, offset, length, &rest).await;
+            let rest = [run.skip(written)];
+            let once = async || self.write_once(file, &at()?, &rest).await;
             match self.roomy(file, once).await {
                 Ok(Written { bytes, cut }) => {
                     written += bytes;
@@ -136,87 +168,97 @@ impl Client {
         Ok(())
     }
 
-    /// One attempt, under the epochs of `at`, in which the size was `raised` so far already.
-    pub(crate) async fn write_once(
-        &self,
-        file: &OpenFile,
-        at: &Snapshot,
-        raised: u64,
-        offset: u64,
-        length: usize,
-        data: &Payload,
-    ) -> Result<Written, Trouble> {
-        let level = self.level_of(file);
-        if let Some((offset, length)) = at.layout.first_gap(offset, length as u64) {
+    /// One attempt to write `runs`, which are in order and apart, under the epochs of `at`. Of a single run some may be written;
+    /// several are, or it fails, and then some of them may be there.
+    pub(crate) async fn write_once(&self, file: &OpenFile, at: &Snapshot, runs: &[Run]) -> Result<Written, Trouble> {
+        if let Some((offset, length)) = runs.iter().find_map(|run| at.layout.first_gap(run.offset, run.len() as u64)) {
             return Err(Trouble::Bare(offset, length));
         }
-        let requests = plan(&at.layout, offset, length as u64, self.inner.options.max_rpc_bytes.into());
-        // The size comes last: raised with one of several parts it would cover another that fails.
-        let carries = requests.len() == 1;
-        let sends = requests.iter().map(|request| {
-            let parts = data.gather(offset, &request.ranges);
-            let (client, file, at, request) = (self.clone(), file.clone(), at.clone(), request.clone());
-            async move { client.write_object(&file, &at, request, parts, level, carries).await }
-        });
-        let results = all(self.env(), sends).await;
-        let written = replied(offset, length, &requests, &results);
-        let raised = if carries { raised.max(carried(at.layout.home(), &requests, &results)) } else { raised };
-        if written == 0 && offset >= at.seen {
-            full(offset, &requests, &results)?;
-        }
-        let cut = match worst(results.into_iter().filter_map(Result::err)) {
-            Some(trouble) if written == 0 || matches!(trouble, Trouble::Stale(_)) => return Err(trouble),
-            Some(Trouble::Failed(error) | Trouble::Full(_, _, error)) => Some(error),
-            Some(Trouble::Bare(..) | Trouble::Stale(_)) | None => None,
-        };
-        if offset + written as u64 > raised {
-            self.raise(file.state(), at, offset + written as u64, level).await?;
+        let level = self.level_of(file);
+        let writes = plan_write(&at.layout, runs, self.inner.options.max_rpc_bytes);
+        let outcomes = self.execute(file, at, writes, level).await;
+        let raised = outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok().copied()).max().unwrap_or(0);
+        let (written, end) = came_of(at, runs, outcomes)?;
+        if end > raised {
+            self.raise(file.state(), at, end, level).await?;
         }
         // Else it is done, in the epoch of `at`: a truncate that came since lies after it, and it must not be done again.
-        Ok(Written { bytes: written, cut })
+        Ok(written)
     }
 
-    /// One request. At the home it carries the size too, if it `carries` it: else what is known of it.
-    async fn write_object(
+    /// Sends what was planned, all at once but for the bound of each OST. The outcomes are in the order of the plan.
+    async fn execute(
         &self,
         file: &OpenFile,
         at: &Snapshot,
-        request: ObjectRange,
-        parts: Vec<Bytes>,
+        writes: Vec<ObjectRequest>,
         level: CommitLevel,
-        carries: bool,
-    ) -> Result<(), Trouble> {
-        let (file, write_id) = (file.state(), self.write_id());
-        let is_home = request.ost == at.layout.home();
-        let end = if carries { request.file_end() } else { 0 };
-        let file_bytes = if is_home { end.max(at.seen) } else { 0 };
-        let granted_bytes = if at.is_buffered { request_cost(request.length, 1) } else { 0 };
-        let message = WriteObject {
-            object: at.object.clone(),
-            offset: request.offset,
-            length: request.length as u32,
-            write_id,
-            sums: block_sums(at.object.fid, request.offset, write_id, &parts),
-            file_bytes,
-            attr_epoch: at.attr_epoch,
-            granted_bytes,
-        };
-        let call = Call { bulk: parts, fid: Some(file.fid), ..Call::level(level) };
-        let called = self.ost_of(at, request.ost).await?.data_call(&message, call).await;
-        self.inner.write_back.room.asked(request.ost, granted_bytes, &called);
-        let called = called?;
-        self.object_written(file, at, file_bytes, &called);
-        Ok(())
+    ) -> Vec<WriteOutcome> {
+        // The size comes last: raised with one of several parts it would cover another that fails.
+        let carries = writes.len() == 1;
+        let places: Vec<_> = writes.iter().map(|write| (write.ost, write.file_start())).collect();
+        let sends = writes.into_iter().map(|write| {
+            let (client, file, at) = (self.clone(), file.clone(), at.clone());
+            async move { client.send_write(&file, &at, write, level, carries).await }
+        });
+        let results = all(self.env(), sends).await;
+        places.into_iter().zip(results).map(|((ost, start), result)| WriteOutcome { ost, start, result }).collect()
     }
 
-    /// A target has replied to a write; `file_bytes` is what the home was told of the size, 0 elsewhere.
-    pub(crate) fn object_written(&self, file: &FileState, at: &Snapshot, file_bytes: u64, called: &Called<WriteReply>) {
-        let epoch = at.object.truncate_epoch;
+    /// One request. At the home it carries the size too, if it `carries` it: else what is known of it. Returns how far it has raised
+    /// the size.
+    async fn send_write(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        write: ObjectRequest,
+        level: CommitLevel,
+        carries: bool,
+    ) -> Result<u64, Trouble> {
+        let is_home = write.ost == at.layout.home();
+        let end = if carries && is_home { write.file_end() } else { 0 };
+        let file_bytes = if is_home { end.max(at.seen) } else { 0 };
+        let called = self.call_write(file, at, write, level, file_bytes).await?;
+        let state = file.state();
         if file_bytes > 0 {
-            file.raised(at, file_bytes, called.transno);
-            file.size.borrow_mut().see(epoch, called.reply.file_bytes);
+            state.raised(at, file_bytes, called.transno);
+            state.size.borrow_mut().see(at.object.truncate_epoch, called.reply.file_bytes);
         }
-        file.told_time(called.reply.attr_epoch.max(at.attr_epoch), called.reply.mtime_ns);
+        state.told_time(called.reply.attr_epoch.max(at.attr_epoch), called.reply.mtime_ns);
+        Ok(end)
+    }
+
+    /// The request itself, in the words for one piece if it has only one.
+    async fn call_write(
+        &self,
+        file: &OpenFile,
+        at: &Snapshot,
+        write: ObjectRequest,
+        level: CommitLevel,
+        file_bytes: u64,
+    ) -> Result<Called<WriteReply>, Trouble> {
+        let (write_id, object, attr_epoch) = (self.write_id(), at.object.clone(), at.attr_epoch);
+        let sums = write.sums(object.fid, write_id);
+        let ObjectRequest { ost, pieces, bytes, parts } = write;
+        let granted_bytes = if at.is_buffered { request_cost(bytes, pieces.len()) } else { 0 };
+        let call = Call { bulk: parts, fid: Some(file.fid()), ..Call::level(level) };
+        let peer = self.ost_of(at, ost).await?;
+        let called = if let [one] = &pieces[..] {
+            let Piece { offset, length } = one.piece();
+            let message = WriteObject { object, offset, length, write_id, sums, file_bytes, attr_epoch, granted_bytes };
+            peer.data_call(&message, call).await
+        } else {
+            let pieces = pieces.iter().map(ObjectRange::piece).collect();
+            let message = WritePieces { object, pieces, write_id, sums, file_bytes, attr_epoch, granted_bytes };
+            peer.data_call(&message, call).await
+        };
+        self.inner.write_back.room.asked(ost, granted_bytes, &called);
+        Ok(called?)
+    }
+
+    /// What a change of the objects of a file is sent with, but for its bytes.
+    pub(crate) fn change_call(&self, file: &OpenFile) -> Call {
+        Call { fid: Some(file.fid()), ..Call::level(self.level_of(file)) }
     }
 
     /// A durable write to a file whose name is not durable would be lost with it.
@@ -238,61 +280,97 @@ pub(crate) fn writable(offset: u64, length: usize) -> ClientResult<usize> {
     Ok((length.min(limits::CALL_BYTES) as u64).min(FILE_BYTES.saturating_sub(offset)) as usize)
 }
 
-/// Bytes from `offset` on of which every request was replied. Pure.
-fn replied(offset: u64, length: usize, requests: &[ObjectRange], results: &[Result<(), Trouble>]) -> usize {
-    let failed = requests.iter().zip(results).filter(|(_, result)| result.is_err());
-    failed.map(|(request, _)| (request.ranges[0].offset - offset) as usize).min().unwrap_or(length)
+/// What came of an attempt to write `runs`, and how long the file is by it. Pure.
+fn came_of(at: &Snapshot, runs: &[Run], outcomes: Vec<WriteOutcome>) -> Result<(Written, u64), Trouble> {
+    let (first, end) = (runs[0].offset, runs.last().map_or(0, Run::end));
+    let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).map(|outcome| outcome.start).min();
+    let (bytes, end) = match failed {
+        None => (runs.iter().map(Run::len).sum(), end),
+        Some(start) if runs.len() == 1 => ((start - first) as usize, start),
+        Some(_) => (0, first),
+    };
+    if bytes == 0 && first >= at.seen {
+        full(first, &outcomes)?;
+    }
+    let cut = match worst(outcomes.into_iter().filter_map(|outcome| outcome.result.err())) {
+        Some(trouble) if bytes == 0 || matches!(trouble, Trouble::Stale(_)) => return Err(trouble),
+        Some(Trouble::Failed(error) | Trouble::Full(_, _, error)) => Some(error),
+        Some(Trouble::Bare(..) | Trouble::Stale(_)) | None => None,
+    };
+    Ok((Written { bytes, cut }, end))
 }
 
 /// Fails with the OSTs that had no room, if one of those is why nothing was written. Pure.
-fn full(offset: u64, requests: &[ObjectRange], results: &[Result<(), Trouble>]) -> Result<(), Trouble> {
+fn full(offset: u64, outcomes: &[WriteOutcome]) -> Result<(), Trouble> {
     let mut osts = BTreeSet::new();
     let mut first = None;
-    for (request, result) in requests.iter().zip(results) {
+    for WriteOutcome { ost, result, .. } in outcomes {
         match result {
             Err(Trouble::Failed(error)) if error.errno == Errno::ENOSPC => {
-                osts.insert(request.ost);
+                osts.insert(*ost);
                 first.get_or_insert(error.clone());
             }
             Err(_) => return Ok(()),
-            Ok(()) => {}
+            Ok(_) => {}
         }
     }
     first.map_or(Ok(()), |error| Err(Trouble::Full(offset, osts.into_iter().collect(), error)))
 }
 
-/// How far the requests to the home that were replied have raised the size. Pure.
-fn carried(home: u32, requests: &[ObjectRange], results: &[Result<(), Trouble>]) -> u64 {
-    let replied = requests.iter().zip(results).filter(|(request, result)| request.ost == home && result.is_ok());
-    replied.map(|(request, _)| request.file_end()).max().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
-    use forebay_proto::Layout;
+    use forebay_proto::{Fid, Layout, message::ObjectRef};
 
     use super::*;
 
-    #[test]
-    fn a_failed_request_leaves_the_bytes_before_it() {
+    fn snapshot() -> Snapshot {
+        let object = ObjectRef { fid: Fid { high: 0, low: 9 }, layout_generation: 1, truncate_epoch: 1 };
         let layout = Layout::plain(1, 64 << 10, vec![0, 1]);
-        let requests = plan(&layout, 1000, 200_000, 1 << 20);
-        let failed = || Err(Trouble::Failed(Errno::ENOSPC.into()));
-        assert_eq!(replied(1000, 200_000, &requests, &[Ok(()), Ok(())]), 200_000);
-        assert_eq!(replied(1000, 200_000, &requests, &[Ok(()), failed()]), 65_536 - 1000);
-        assert_eq!(replied(1000, 200_000, &requests, &[failed(), Ok(())]), 0);
+        let (is_buffered, instance) = Default::default();
+        Snapshot { layout: layout.into(), object, attr_epoch: 1, seen: 10, is_buffered, instance }
+    }
+
+    fn run(offset: u64, length: usize) -> Run {
+        Run { offset, parts: vec![vec![0; length].into()] }
+    }
+
+    fn no_room() -> Trouble {
+        Trouble::Failed(Errno::ENOSPC.into())
+    }
+
+    /// What comes of writing `runs` if the requests to `failing` fail.
+    fn attempt(runs: &[Run], failing: &[u32], trouble: fn() -> Trouble) -> Result<(Written, u64), Trouble> {
+        let at = snapshot();
+        let outcome = |request: ObjectRequest| WriteOutcome {
+            ost: request.ost,
+            start: request.file_start(),
+            result: if failing.contains(&request.ost) { Err(trouble()) } else { Ok(0) },
+        };
+        came_of(&at, runs, plan_write(&at.layout, runs, 1 << 20).into_iter().map(outcome).collect())
     }
 
     #[test]
-    fn the_size_is_raised_by_what_went_to_the_first_stripe() {
-        let layout = Layout::plain(1, 64 << 10, vec![0, 1]);
-        let failed = || Err(Trouble::Failed(Errno::ENOSPC.into()));
-        let inside = plan(&layout, 1000, 500, 1 << 20);
-        assert_eq!(carried(0, &inside, &[Ok(())]), 1500);
-        assert_eq!(carried(0, &inside, &[failed()]), 0);
-        let beyond = plan(&layout, 65_000, 1000, 1 << 20);
-        assert_eq!(carried(0, &beyond, &[Ok(()), Ok(())]), 65_536);
-        assert_eq!(carried(0, &plan(&layout, 70_000, 10, 1 << 20), &[Ok(())]), 0);
+    fn a_failed_request_leaves_the_bytes_before_it() {
+        let runs = [run(1000, 200_000)];
+        let all = attempt(&runs, &[], no_room);
+        assert!(matches!(all, Ok((Written { bytes: 200_000, cut: None }, 201_000))), "{all:?}");
+        let some = attempt(&runs, &[1], no_room);
+        assert!(matches!(some, Ok((Written { bytes: 64_536, cut: Some(_) }, 65_536))), "{some:?}");
+        let none = attempt(&runs, &[0], no_room);
+        assert!(matches!(&none, Err(Trouble::Full(1000, osts, _)) if *osts == [0]), "{none:?}");
+        let inside = attempt(&[run(0, 200_000)], &[0], no_room);
+        assert!(matches!(inside, Err(Trouble::Failed(_))), "{inside:?}: what lies in the file stays on its OSTs");
+    }
+
+    #[test]
+    fn several_runs_are_written_or_fail_and_a_stale_request_makes_all_stale() {
+        let runs = [run(1000, 500), run(70_000, 500), run(150_000, 500)];
+        let all = attempt(&runs, &[], no_room);
+        assert!(matches!(all, Ok((Written { bytes: 1500, cut: None }, 150_500))), "{all:?}");
+        assert!(attempt(&runs, &[1], no_room).is_err());
+        let stale = || Trouble::Stale(Errno::STALE_EPOCH.into());
+        let some = attempt(&[run(1000, 200_000)], &[1], stale);
+        assert!(matches!(some, Err(Trouble::Stale(_))), "{some:?}");
     }
 
     #[test]

@@ -15,8 +15,8 @@ pub(crate) fn size_is_on_osts(attr: &Attr) -> bool {
 
 /// The MDT's attributes with what the objects know. Pure.
 ///
-/// Within one truncate epoch (the OSTs have checked it) a size only grows, so the larger one is right: stripe 0's
-/// target may never have heard of the size the MDT has, nor the MDT of the latest. Times count if their attribute
+/// Within one truncate epoch (the OSTs have checked it) a size only grows, so the larger one is right: the home
+/// may never have heard of the size the MDT has, nor the MDT of the latest. Times count if their attribute
 /// epoch is current; then they replace one that somebody gave.
 fn merge(mut attr: Attr, objects: &[ObjectReply]) -> Attr {
     let is_current = |object: &&ObjectReply| object.attr_epoch >= attr.attr_epoch && object.mtime_ns != NEVER;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{io::plan::plan, testing::Dice};
+use crate::testing::Dice;
 
 fn in_parts(dice: &mut Dice, bytes: &[u8]) -> Payload {
     let mut parts = Vec::new();
@@ -11,28 +11,17 @@ fn in_parts(dice: &mut Dice, bytes: &[u8]) -> Payload {
 }
 
 #[test]
-fn gathered_requests_put_together_are_the_payload() {
+fn a_part_of_a_run_has_its_bytes_and_its_offset() {
     for seed in 0..100 {
         let mut dice = Dice::new(seed);
-        let layout = dice.layout();
-        let origin = dice.below(1 << 20);
-        let length = 1 + dice.below(1 << 20) as usize;
+        let length = 1 + dice.below(100_000) as usize;
         let bytes = dice.bytes(length);
-        let payload = in_parts(&mut dice, &bytes);
-        let mut back = vec![0; length];
-        if layout.first_gap(origin, length as u64).is_some() {
-            continue;
-        }
-        for request in plan(&layout, origin, length as u64, 2 * BLOCK_BYTES) {
-            let mut gathered = payload.gather(origin, &request.ranges).concat();
-            for range in &request.ranges {
-                let at = (range.offset - origin) as usize;
-                let tail = gathered.split_off(range.length as usize);
-                back[at..at + gathered.len()].copy_from_slice(&gathered);
-                gathered = tail;
-            }
-        }
-        assert_eq!(back, bytes, "seed {seed}");
+        let (end, start) = (1 + dice.below(length as u64) as usize, dice.below(length as u64) as usize);
+        let cut = in_parts(&mut dice, &bytes).into_run(500, end);
+        assert_eq!((cut.offset, cut.parts.concat()), (500, bytes[..end].to_vec()), "seed {seed}");
+        let rest = cut.skip(start.min(end));
+        assert_eq!(rest.parts.concat(), bytes[start.min(end)..end], "seed {seed}");
+        assert_eq!((rest.offset, rest.end()), (500 + start.min(end) as u64, 500 + end as u64), "seed {seed}");
     }
 }
 
@@ -51,7 +40,8 @@ fn sums_do_not_depend_on_how_the_bytes_are_cut_into_parts() {
             })
             .collect();
         let payload = in_parts(&mut dice, &bytes);
-        assert_eq!(block_sums(fid, offset, write_id, &payload.0), expected, "seed {seed}");
+        let piece = Piece { offset, length: length as u32 };
+        assert_eq!(block_sums(fid, write_id, [piece], &payload.0), expected, "seed {seed}");
         let whole = crc::block_sum(fid, 0, write_id, &bytes);
         assert_eq!(whole_sum(fid, write_id, &payload.0), whole, "seed {seed}");
     }
@@ -63,15 +53,16 @@ fn what_is_left_after_the_first_bytes_is_the_rest_in_as_many_steps_as_one_likes(
         let mut dice = Dice::new(seed);
         let length = dice.below(200) as usize;
         let bytes = dice.bytes(length);
-        let (mut payload, mut done) = (in_parts(&mut dice, &bytes), 0);
+        let (mut run, mut done) = (in_parts(&mut dice, &bytes).into_run(700, length), 0);
         loop {
-            assert_eq!(payload.parts().concat(), bytes[done..], "seed {seed}: behind {done}");
-            assert_eq!((payload.len(), payload.is_empty()), (length - done, done == length), "seed {seed}");
+            assert_eq!(run.parts.concat(), bytes[done..], "seed {seed}: behind {done}");
+            let ends = (run.offset, run.len(), run.end());
+            assert_eq!(ends, (700 + done as u64, length - done, 700 + length as u64), "seed {seed}");
             if done == length {
                 break;
             }
             let next = 1 + dice.below((length - done) as u64) as usize;
-            payload = payload.skip(next);
+            run = run.skip(next);
             done += next;
         }
     }
@@ -79,24 +70,24 @@ fn what_is_left_after_the_first_bytes_is_the_rest_in_as_many_steps_as_one_likes(
 
 #[test]
 #[should_panic = "no more than there is"]
-fn no_more_is_gathered_than_there_is() {
-    let payload = Payload::from(vec![1, 2, 3]);
-    payload.gather(10, &[FileRange { offset: 11, length: 3 }]);
+fn no_more_is_taken_of_a_run_than_there_is() {
+    let run = Payload::from(vec![1, 2, 3]).into_run(10, 3);
+    slice_into(&run.parts, 1, 3, &mut Vec::new());
 }
 
 #[test]
-fn gathered_bytes_are_those_of_their_ranges_in_the_order_in_which_they_are_asked_for() {
+fn slices_of_a_run_are_its_bytes_in_the_order_in_which_they_are_asked_for() {
     for seed in 0..200 {
         let mut dice = Dice::new(seed);
-        let (origin, bytes) = (dice.below(1000), dice.bytes(300));
-        let payload = in_parts(&mut dice, &bytes);
-        let mut ranges = Vec::new();
+        let bytes = dice.bytes(300);
+        let run = in_parts(&mut dice, &bytes).into_run(dice.below(1000), 300);
+        let (mut sliced, mut expected) = (Vec::new(), Vec::new());
         for _ in 0..dice.below(6) {
-            let start = dice.below(300);
-            ranges.push(FileRange { offset: origin + start, length: dice.below(301 - start) });
+            let start = dice.below(300) as usize;
+            let length = dice.below(301 - start as u64) as usize;
+            slice_into(&run.parts, start, length, &mut sliced);
+            expected.extend_from_slice(&bytes[start..start + length]);
         }
-        let of = |range: &FileRange| &bytes[(range.offset - origin) as usize..][..range.length as usize];
-        let expected: Vec<u8> = ranges.iter().flat_map(of).copied().collect();
-        assert_eq!(payload.gather(origin, &ranges).concat(), expected, "seed {seed}: {ranges:?}");
+        assert_eq!(sliced.concat(), expected, "seed {seed}");
     }
 }

@@ -1,4 +1,4 @@
-//! RaiseSize: a write to another stripe has extended the file; this raises the size at the OST of stripe 0.
+//! RaiseSize: a write to another OST has extended the file; this raises the size at the home.
 
 use forebay_proto::{
     ErrorReply,

@@ -17,6 +17,13 @@ use crate::{Decode, DecodeError, Encode, Fid, Reader, Writer, limits};
 /// The end of the last component.
 pub const FOR_EVER: u64 = u64::MAX;
 
+/// What a layout maps bytes by. One kind so far; requests are planned for each kind by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutKind<'a> {
+    /// Components, each striped round-robin over OSTs of its own.
+    Striped(&'a [Component]),
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -54,9 +61,16 @@ impl Layout {
         self.components.iter().try_for_each(Component::validate)
     }
 
-    /// The OST that keeps the file's size.
+    /// How it maps bytes to objects.
+    pub fn kind(&self) -> LayoutKind<'_> {
+        LayoutKind::Striped(&self.components)
+    }
+
+    /// The OST that keeps the file's size, and decides where an append lies.
     pub fn home(&self) -> u32 {
-        self.components[0].osts[0]
+        match self.kind() {
+            LayoutKind::Striped(components) => components[0].osts[0],
+        }
     }
 
     /// The fid under which the OSTs know the objects of `file`.
@@ -131,13 +145,13 @@ impl Layout {
     }
 }
 
-/// The only kind so far: a list of components.
-const COMPONENTS: u8 = 1;
+/// The number of [`LayoutKind::Striped`] on the wire and on disk.
+const STRIPED: u8 = 1;
 
 impl Encode for Layout {
     fn encode(&self, w: &mut Writer) {
         w.prefixed(|w| {
-            w.u8(COMPONENTS);
+            w.u8(STRIPED);
             w.u32(self.generation);
             self.objects.encode(w);
             self.components.encode(w);
@@ -151,7 +165,7 @@ impl Decode for Layout {
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut body = r.prefixed()?;
-        if body.u8()? != COMPONENTS {
+        if body.u8()? != STRIPED {
             return Err(DecodeError::new("layout: a kind this version does not know"));
         }
         let layout = Self {

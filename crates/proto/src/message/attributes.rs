@@ -27,7 +27,7 @@ pub mod set_attr {
 
 /// Bits of [`Attr::flags`].
 pub mod attr_flags {
-    /// Some session has the file open for writing: ask the OST of stripe 0 for the size, and all OSTs for the times.
+    /// Some session has the file open for writing: ask the home for the size, and all OSTs for the times.
     pub const SIZE_ON_OST: u32 = 1;
     /// With [`SIZE_ON_OST`]: only the asking session has the file open for writing. So the sizes and times that the
     /// OSTs reported to that session are complete.

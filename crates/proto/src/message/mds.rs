@@ -371,7 +371,7 @@ wire_struct! {
         pub handle: u64,
         /// The handle wrote: size, time and epochs below are valid.
         pub wrote: bool,
-        /// The file's size as the OST of stripe 0 last reported it.
+        /// The file's size as its home last reported it.
         pub size: u64,
         /// Truncate epoch the size belongs to.
         pub truncate_epoch: u64,

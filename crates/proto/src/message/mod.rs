@@ -173,7 +173,7 @@ operations! {
     Write = 128, Modify, WriteObject -> WriteReply;
     /// Reads bytes of one object.
     Read = 129, Read, ReadObject -> ReadReply;
-    /// Raises a file's size (at the target of stripe 0).
+    /// Raises a file's size (at its home).
     RaiseSize = 130, Modify, RaiseSize -> ObjectReply;
     /// Truncates or extends an object under a new truncate epoch (from the MDT).
     TruncateObject = 132, Modify, TruncateObject -> ObjectReply;

@@ -27,7 +27,7 @@ wire_struct! {
         pub write_id: WriteId,
         /// Block sums (`crc::block_sum`), blocks cut at multiples of 64 KiB of the object's offset.
         pub sums: Vec<u64>,
-        /// At the OST that keeps the file's size (stripe 0): raise the size to at least this. 0: elsewhere.
+        /// At the file's home: raise the size to at least this. 0: elsewhere.
         pub file_bytes: u64,
         /// Attribute epoch of the writer, for the modification time.
         pub attr_epoch: u64,
@@ -69,7 +69,7 @@ wire_struct! {
 wire_struct! {
     /// The bytes are visible.
     pub struct WriteReply {
-        /// The file's size at the OST of stripe 0; elsewhere 0.
+        /// The file's size at its home; elsewhere 0.
         pub file_bytes: u64,
         /// The object's current modification time.
         pub mtime_ns: i64,
@@ -139,7 +139,7 @@ wire_struct! {
     pub struct ReadReply {
         /// Data and holes.
         pub segments: Vec<ReadSegment>,
-        /// The file's size at the OST of stripe 0; elsewhere 0.
+        /// The file's size at its home; elsewhere 0.
         pub file_bytes: u64,
         /// All of it is committed: a crash cannot undo what is shown here.
         pub settled: bool,
@@ -147,7 +147,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Raises the file's size to at least `file_bytes` (at the OST of stripe 0).
+    /// Raises the file's size to at least `file_bytes` (at its home).
     pub struct RaiseSize {
         /// The object.
         pub object: ObjectRef,
@@ -168,7 +168,7 @@ wire_struct! {
     pub struct ObjectReply {
         /// False: nothing was ever written to the object; the rest is zero.
         pub exists: bool,
-        /// The file's size, at the OST of stripe 0; elsewhere 0.
+        /// The file's size, at its home; elsewhere 0.
         pub file_bytes: u64,
         /// End of the object's last byte.
         pub object_bytes: u64,
@@ -329,7 +329,7 @@ wire_struct! {
         pub truncate_epoch: u64,
         /// New end of the object's bytes.
         pub object_bytes: u64,
-        /// The file's new size, at the OST of stripe 0; u64::MAX elsewhere.
+        /// The file's new size, at its home; u64::MAX elsewhere.
         pub file_bytes: u64,
         /// The new attribute epoch. It ends an older one of the object, also if the truncate epoch is the same.
         pub attr_epoch: u64,
@@ -499,7 +499,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A size watch, at the OST of stripe 0: the client acts by the size of a file that others may make larger. Until a
+    /// A size watch, at the file's home: the client acts by the size of a file that others may make larger. Until a
     /// request with `ends`, a writer that makes the file larger has its reply only after this client has confirmed the
     /// new size.
     pub struct WatchSize {

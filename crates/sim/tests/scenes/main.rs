@@ -29,6 +29,7 @@ mod pins;
 mod posix;
 mod range_leases;
 mod reading;
+mod requests;
 mod scene;
 mod size_watches;
 mod slow_disk;

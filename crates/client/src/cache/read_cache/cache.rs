@@ -17,6 +17,8 @@ use bytes::Bytes;
 use forebay_env::sync::Notify;
 use forebay_proto::Fid;
 
+use crate::payload::slice_into;
+
 /// Places of stretches that are gone are forgotten when there are so many more than of those that are here.
 const SPARE_PLACES: usize = 64;
 /// Buffers are whole pages.
@@ -243,7 +245,7 @@ impl BufferedWrites {
                 Some((start, Stretch { end, body: Body::Here { parts, wanted, .. }, .. })) => {
                     *wanted = true;
                     let to = range.end.min(*end);
-                    cut(parts, (at - start) as usize..(to - start) as usize, &mut found);
+                    slice_into(parts, (at - start) as usize, (to - at) as usize, &mut found);
                     at = to;
                 }
                 Some((_, Stretch { body: Body::Coming(arrived), .. })) => return Found::Coming(arrived.clone()),
@@ -324,18 +326,6 @@ impl Drop for Changing {
         }
         drop(inner);
         self.cache.changed(self.fid, self.range.clone());
-    }
-}
-
-/// The bytes `range` of `parts`, which lie one after another.
-pub(crate) fn cut(parts: &[Bytes], range: Range<usize>, out: &mut Vec<Bytes>) {
-    let mut at = 0;
-    for part in parts {
-        let (from, to) = (range.start.max(at), range.end.min(at + part.len()));
-        if from < to {
-            out.push(part.slice(from - at..to - at));
-        }
-        at += part.len();
     }
 }
 

@@ -20,9 +20,9 @@ use bytes::Bytes;
 use forebay_env::{Bug, Time, planted};
 use forebay_proto::{Fid, limits::BLOCK_BYTES};
 
-use crate::{Client, OpenFile, file::FileState, io::read::Read, leases::Holds, limits};
+use crate::{Client, OpenFile, file::FileState, io::assemble::Read, leases::Holds, limits, payload::slice_into};
 pub(crate) use cache::ReadCache;
-use cache::{Arrival, Changing, Found, LeaseNumber, cut};
+use cache::{Arrival, Changing, Found, LeaseNumber};
 use pattern::Ahead;
 pub(crate) use pattern::Pattern;
 pub(crate) use reader_group::ReaderGroup;
@@ -74,7 +74,8 @@ impl Client {
             let parts = self.fetch(state, lease, arrival).await?;
             if fetched.start <= wanted.start && wanted.end <= fetched.end {
                 let mut found = Vec::new();
-                cut(&parts, (wanted.start - fetched.start) as usize..(wanted.end - fetched.start) as usize, &mut found);
+                let (start, length) = (wanted.start - fetched.start, wanted.end - wanted.start);
+                slice_into(&parts, start as usize, length as usize, &mut found);
                 return Some(found);
             }
         }

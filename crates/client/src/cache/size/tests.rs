@@ -33,7 +33,7 @@ fn one_raise_serves_all_that_wait() {
     assert!(size.covers(1, 30));
 }
 
-/// A target of stripe 0 that forgets other clients' raises when it restarts and replays this client's.
+/// A home that forgets other clients' raises when it restarts and replays this client's.
 #[test]
 fn a_covered_write_is_within_the_size_after_any_restart() {
     for seed in 0..300 {
@@ -61,7 +61,7 @@ fn a_covered_write_is_within_the_size_after_any_restart() {
     }
 }
 
-/// The size as the MDT and stripe 0's target have it: one truncate epoch after the other, the largest size within each.
+/// The size as the MDT and the home have it: one truncate epoch after the other, the largest size within each.
 struct Truth {
     epoch: u64,
     /// By epoch.

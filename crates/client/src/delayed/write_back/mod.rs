@@ -9,7 +9,6 @@
 //! Invariant: bounded by [`MountOptions::write_back_bytes`](crate::MountOptions), and by what the OSTs have granted (see [`space`]).
 
 pub(crate) mod parts;
-mod scattered;
 pub(crate) mod space;
 
 use std::{collections::BTreeSet, rc::Rc};
@@ -24,13 +23,12 @@ use crate::{
     delayed::granted_space,
     delayed::queue::Scope,
     file::{FileState, Writer},
-    io::write::Written,
     leases::Holds,
     limits,
-    payload::Payload,
+    payload::{Payload, Run},
     session::instance::{ClientInstance, instance_is_over},
 };
-use parts::{Parts, Run};
+use parts::Parts;
 
 /// What is to be done with a write.
 enum Buffering {
@@ -305,45 +303,15 @@ impl Client {
             arrived.await;
         }
         let length: usize = runs.iter().map(Run::len).sum();
-        let runs = Rc::new(runs);
         if by.instance != self.inner.instance() && !planted(Bug::InstanceSurvived) {
             self.lose_buffered(file.fid, &instance_is_over());
-        } else if runs.len() == 1 || self.write_scattered(&by, &runs).await.is_err() {
-            self.send_each(&by, &runs).await;
+        } else {
+            let lost = self.write_runs(&by.file, &runs, &|| by.snapshot()).await;
+            lost.iter().for_each(|error| self.lose_buffered(file.fid, error));
         }
         runs.iter().for_each(|run| drop(self.bytes_change(file.fid, run.offset..run.end())));
         self.inner.write_back.sent(&mut file.buffered.borrow_mut(), number, length);
         file.arrived.notify_waiters();
-    }
-
-    /// Each by itself: what of it there is room for, and where OSTs are missing. One after another: one that goes elsewhere as its
-    /// OST is full does so at the end of the file, and is not to find those behind it there already.
-    async fn send_each(&self, by: &Writer, runs: &[Run]) {
-        let Some((first, rest)) = runs.split_first() else { return };
-        self.send_run(by, first).await;
-        let rest = Rc::new(rest.to_vec());
-        // It may have been the only one for which OSTs were missing.
-        if rest.len() > 1 && self.write_scattered(by, &rest).await.is_ok() {
-            return;
-        }
-        for run in rest.iter() {
-            self.send_run(by, run).await;
-        }
-    }
-
-    async fn send_run(&self, by: &Writer, run: &Run) {
-        let (file, length, data) = (by.file.state(), run.len(), Payload::from(run.parts.clone()));
-        let under = (by.instance, Some(by.attr_epoch));
-        let lost = match self.write_pieces(&by.file, run.offset, length, &data, under).await {
-            Ok(Written { cut: None, .. }) => None,
-            Ok(Written { bytes, cut: Some(error) }) => {
-                Some(ClientError::new(error.errno, format!("{} of its bytes: {error}", length - bytes)))
-            }
-            Err(error) => Some(error),
-        };
-        if let Some(error) = lost {
-            self.lose_buffered(file.fid, &error);
-        }
     }
 
     pub(crate) fn lose_buffered(&self, fid: Fid, error: &ClientError) {

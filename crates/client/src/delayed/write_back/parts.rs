@@ -7,22 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use forebay_env::Time;
 
-/// Bytes of one piece of the file, one after another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
-    pub offset: u64,
-    pub parts: Vec<Bytes>,
-}
-
-impl Run {
-    pub fn len(&self) -> usize {
-        self.parts.iter().map(Bytes::len).sum()
-    }
-
-    pub fn end(&self) -> u64 {
-        self.offset + self.len() as u64
-    }
-}
+use crate::payload::Run;
 
 /// See the module.
 #[derive(Debug, Default)]
