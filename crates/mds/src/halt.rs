@@ -11,8 +11,10 @@ use crate::{keys::Key, leases::Use};
 pub enum Halt {
     /// The error to reply.
     Fail(ErrorReply),
-    /// This row is not in memory: prefetch it and start again.
-    Missing(Key),
+    /// Some of these rows are not in memory: prefetch them and start again.
+    Missing(Vec<Key>),
+    /// The journal is full of uncommitted changes: wait for a commit and start again.
+    JournalFull,
     /// A truncate of this file is in progress on the OSTs: wait for it and start again.
     Truncating(Fid),
     /// A new placement table is being committed: wait for it and start again.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use forebay_proto::{ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno, message::Empty};
-use forebay_store::{StoreError, StoreErrorKind, Txn};
-use forebay_target::{Answer, Context, store_error};
+use forebay_store::Txn;
+use forebay_target::{Abort, Answer, Attempt, Context, Retry, store_error};
 
 use crate::{
     Mds,
@@ -117,7 +117,18 @@ impl Mds {
         ctx: &Context,
         hint: &[Key],
         op: impl Fn(&mut Tx<'_>) -> Step<R>,
-    ) -> Result<Answer, ErrorReply> {
+    ) -> Attempt<Answer> {
+        let (reply, effects) = self.look(ctx, hint, op).await?;
+        Ok(Answer::with_bulk(&reply, effects.bulk.into_iter().collect()))
+    }
+
+    /// As [`Mds::read`], with a result for the server itself.
+    pub(crate) async fn look<R>(
+        &self,
+        ctx: &Context,
+        hint: &[Key],
+        op: impl Fn(&mut Tx<'_>) -> Step<R>,
+    ) -> Attempt<(R, Effects)> {
         let mut wants = Wants::new(hint);
         loop {
             wants.again()?;
@@ -131,18 +142,18 @@ impl Mds {
                 (result, std::mem::take(&mut tx.effects), shared.unsettled.get())
             };
             let result = match result {
-                Ok(reply) => Ok(Answer::with_bulk(&reply, effects.bulk.iter().cloned().collect())),
-                Err(Halt::Fail(error)) => Err(error),
+                Ok(reply) => Ok((reply, effects)),
+                Err(Halt::Fail(error)) => Err(error.into()),
                 Err(halt) => {
                     self.wait_for(ctx.session(), halt, &mut wants).await?;
                     continue;
                 }
             };
-            if result.is_ok() {
+            if let Ok((_, effects)) = &result {
                 self.grant(ctx.session(), &effects.granted);
-                self.grant_entries_write(ctx.session(), &effects);
+                self.grant_entries_write(ctx.session(), effects);
             }
-            self.settle(ctx, unsettled, &result).await?;
+            self.settle(ctx, unsettled, None).await?;
             return result;
         }
     }
@@ -153,7 +164,7 @@ impl Mds {
         ctx: &Context,
         hint: &[Key],
         op: impl Fn(&mut Tx<'_>) -> Step<R>,
-    ) -> Result<Answer, ErrorReply> {
+    ) -> Attempt<Answer> {
         if !self.has_room() {
             let now = self.env.now();
             self.memory.borrow_mut().kept.recall_entries_write(now);
@@ -162,23 +173,16 @@ impl Mds {
         loop {
             wants.again()?;
             ctx.prefetch(&wants.rows).await?;
-            let (mut halted, mut effects) = (None, Effects::default());
-            let (result, unsettled) = {
-                let memory = self.memory.borrow();
-                let shared = Shared::new(ctx, &memory.kept, &wants);
-                let result = ctx.apply(|txn, transno| {
-                    self.apply(txn, &memory, &shared, self.origin(ctx, transno), &op, &mut effects, &mut halted)
-                });
-                (result, shared.unsettled.get())
+            let (result, effects, unsettled) = self.attempt(ctx, &wants, &op)?;
+            let result = match result {
+                Ok(answer) => Ok(answer),
+                Err(Halt::Fail(error)) => Err(Abort::Failed(error)),
+                Err(Halt::JournalFull) => Err(Abort::Retry(Retry::JournalFull)),
+                Err(halt) => {
+                    self.wait_for(ctx.session(), halt, &mut wants).await?;
+                    continue;
+                }
             };
-            if let Some(halt) = halted {
-                self.wait_for(ctx.session(), halt, &mut wants).await?;
-                continue;
-            }
-            if lacks_rows(&result) {
-                wants.rows.append(&mut effects.written);
-                continue;
-            }
             if result.is_ok() {
                 ctx.touch(&effects.touched);
                 self.follow(&effects);
@@ -187,12 +191,29 @@ impl Mds {
                 self.grant_data(ctx.session(), &effects);
                 self.grant_entries_write(ctx.session(), &effects);
             }
-            self.settle(ctx, unsettled, &result).await?;
+            self.settle(ctx, unsettled, result.as_ref().ok().map(|answer| answer.transno)).await?;
             let mut answer = result?;
             self.follow_up(ctx, &answer, &effects).await?;
             answer.bulk.extend(effects.bulk);
             return Ok(answer);
         }
+    }
+
+    /// One attempt of [`Mds::modify`], with its effects, and whether its reply waits for a commit of other sessions'
+    /// changes.
+    fn attempt<R: Encode>(
+        &self,
+        ctx: &Context,
+        wants: &Wants<'_>,
+        op: &impl Fn(&mut Tx<'_>) -> Step<R>,
+    ) -> Result<(Step<Answer>, Effects, bool), ErrorReply> {
+        let memory = self.memory.borrow();
+        let shared = Shared::new(ctx, &memory.kept, wants);
+        let mut update = ctx.begin()?;
+        let origin = self.origin(ctx, update.transno());
+        let (result, effects) = execute(update.txn(), &memory, &shared, origin, op);
+        let result = result.and_then(|reply| update.apply(&reply).map_err(|abort| not_applied(abort, &effects)));
+        Ok((result, effects, shared.unsettled.get()))
     }
 
     /// Executes a change of the server's own, outside of any request.
@@ -201,90 +222,58 @@ impl Mds {
         loop {
             wants.again()?;
             self.store.prefetch(&wants.rows).await.map_err(store_error)?;
-            let (mut halted, mut effects) = (None, Effects::default());
-            let target = self.target()?;
-            let result = target.apply(|txn, transno| {
-                let memory = self.memory.borrow();
-                let origin = Origin {
-                    session: SessionId(0),
-                    client: ClientId::default(),
-                    is_replay: false,
-                    transno,
-                    now_ns: self.env.unix_time().0,
-                    has_room: true,
-                    has_room_for_bytes: true,
-                };
-                self.apply(txn, &memory, &Alone, origin, &op, &mut effects, &mut halted)
-            });
-            if let Some(halt) = halted {
-                self.wait_for(SessionId(0), halt, &mut wants).await?;
-            } else if lacks_rows(&result) {
-                wants.rows.append(&mut effects.written);
-            } else if has_errno(&result, StoreErrorKind::Busy) {
-                self.store.sync().await.map_err(store_error)?;
-            } else {
-                let (reply, _) = result?;
-                self.follow(&effects);
-                return Ok(reply);
+            let (result, effects) = self.attempt_own(&op)?;
+            match result {
+                Ok(reply) => {
+                    self.follow(&effects);
+                    return Ok(reply);
+                }
+                Err(Halt::JournalFull) => self.store.sync().await.map_err(store_error)?,
+                Err(halt) => self.wait_for(SessionId(0), halt, &mut wants).await.map_err(Abort::into_error)?,
             }
         }
     }
 
-    /// Runs `op` over `txn`; the memory is updated right after that, before any other task runs. Nothing changes while
-    /// other clients hold leases on what it would change.
-    #[allow(clippy::too_many_arguments)] // one call's parts
-    fn apply<R>(
-        &self,
-        txn: &mut Txn,
-        memory: &Memory,
-        sharing: &dyn Sharing,
-        origin: Origin,
-        op: &impl Fn(&mut Tx<'_>) -> Step<R>,
-        effects: &mut Effects,
-        halted: &mut Option<Halt>,
-    ) -> Result<R, ErrorReply> {
-        let mut tx = Tx::new(txn, sharing, memory, origin);
-        let mut result = op(&mut tx);
-        *effects = std::mem::take(&mut tx.effects);
-        let mut kept = sharing.kept();
-        // What a client reclaims after a restart existed before any current lease.
-        if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() && effects.changing.is_empty() {
-            // While a truncate of a file is in progress, no client is shown the file. A client with buffered data may
-            // have to wait for the end of that truncate before it can send the data. So a change by the server itself
-            // does not wait for leases on that file. (Attribute leases were recalled when the truncate began.)
-            let hidden = |fid: &Fid| origin.session == SessionId(0) && memory.truncating.contains(fid);
-            let changes = effects.changes().filter(|fid| !hidden(fid));
-            let changes = changes.filter(|fid| memory.kept.conflicts(origin.session, *fid, Use::Changes));
-            kept.extend(changes.map(|fid| (fid, Use::Changes)));
-        }
-        result = unless_kept(result, &kept);
-        result.map_err(|halt| match halt {
-            Halt::Fail(error) => error,
-            halt => {
-                *halted = Some(halt);
-                Errno::EAGAIN.into()
-            }
-        })
+    /// One attempt of [`Mds::change`], with its effects.
+    fn attempt_own<R>(&self, op: &impl Fn(&mut Tx<'_>) -> Step<R>) -> Result<(Step<R>, Effects), ErrorReply> {
+        let target = self.target()?;
+        let mut update = target.begin()?;
+        let origin = Origin {
+            session: SessionId(0),
+            client: ClientId::default(),
+            is_replay: false,
+            transno: update.transno(),
+            now_ns: self.env.unix_time().0,
+            has_room: true,
+            has_room_for_bytes: true,
+        };
+        let (result, effects) = execute(update.txn(), &self.memory.borrow(), &Alone, origin, op);
+        let result = result.and_then(|reply| match update.apply(&Empty {}) {
+            Ok(_) => Ok(reply),
+            Err(abort) => Err(not_applied(abort, &effects)),
+        });
+        Ok((result, effects))
     }
 
     /// Waits until the cause of the halt is resolved. Errors: ENOSPC if the operation needs space and there is none.
-    async fn wait_for<'a>(&'a self, session: SessionId, halt: Halt, wants: &mut Wants<'a>) -> Result<(), ErrorReply> {
+    async fn wait_for<'a>(&'a self, session: SessionId, halt: Halt, wants: &mut Wants<'a>) -> Attempt<()> {
         match halt {
-            Halt::Missing(key) => wants.rows.push(key),
+            Halt::Missing(mut keys) => wants.rows.append(&mut keys),
+            Halt::JournalFull => return Err(Abort::Retry(Retry::JournalFull)),
             Halt::Kept(uses) => {
                 wants.awaiting.push(Awaiting::new(self, uses.keys().copied().collect()));
                 self.recall(session, &uses).await;
             }
             Halt::Truncating(fid) => self.wait_until(|memory| !memory.is_cut(fid)).await,
             Halt::Placing => self.wait_until(|memory| !memory.placing).await,
-            Halt::NoRoom if wants.made_room == limits::MAKE_ROOM_TIMES => return Err(no_room()),
+            Halt::NoRoom if wants.made_room == limits::MAKE_ROOM_TIMES => return Err(no_room().into()),
             Halt::NoRoom => {
                 wants.made_room += 1;
                 if !self.make_room().await? {
-                    return Err(no_room());
+                    return Err(no_room().into());
                 }
             }
-            Halt::Fail(error) => return Err(error),
+            Halt::Fail(error) => return Err(error.into()),
         }
         Ok(())
     }
@@ -376,18 +365,15 @@ impl Mds {
         }
     }
 
-    /// Commit-on-share: other sessions' changes that this reply shows are committed before it leaves.
-    async fn settle(
-        &self,
-        ctx: &Context,
-        unsettled: bool,
-        result: &Result<Answer, ErrorReply>,
-    ) -> Result<(), ErrorReply> {
-        match result {
-            _ if !unsettled => Ok(()),
-            Ok(answer) if answer.transno != Transno(0) => ctx.target().wait_committed(answer.transno).await,
-            _ => ctx.store().sync().await.map_err(store_error),
+    /// Commit-on-share: other sessions' changes that this reply shows are committed before it leaves. `applied`: the
+    /// request's own change.
+    async fn settle(&self, ctx: &Context, unsettled: bool, applied: Option<Transno>) -> Attempt<()> {
+        match applied {
+            _ if !unsettled => {}
+            Some(transno) => ctx.target().wait_committed(transno).await?,
+            None => ctx.store().sync().await?,
         }
+        Ok(())
     }
 
     /// Shows the new layout of `fid` once `transno` is committed. In its own task, as the request's client may
@@ -445,19 +431,45 @@ impl Mds {
     }
 }
 
+/// Runs `op` over `txn`. The caller updates the memory right after it has applied that, before any other task runs.
+/// Nothing changes while other clients hold leases on what it would change.
+fn execute<R>(
+    txn: &mut Txn,
+    memory: &Memory,
+    sharing: &dyn Sharing,
+    origin: Origin,
+    op: &impl Fn(&mut Tx<'_>) -> Step<R>,
+) -> (Step<R>, Effects) {
+    let mut tx = Tx::new(txn, sharing, memory, origin);
+    let result = op(&mut tx);
+    let effects = std::mem::take(&mut tx.effects);
+    let mut kept = sharing.kept();
+    // What a client reclaims after a restart existed before any current lease.
+    if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() && effects.changing.is_empty() {
+        // While a truncate of a file is in progress, no client is shown the file. A client with buffered data may
+        // have to wait for the end of that truncate before it can send the data. So a change by the server itself
+        // does not wait for leases on that file. (Attribute leases were recalled when the truncate began.)
+        let hidden = |fid: &Fid| origin.session == SessionId(0) && memory.truncating.contains(fid);
+        let changes = effects.changes().filter(|fid| !hidden(fid));
+        let changes = changes.filter(|fid| memory.kept.conflicts(origin.session, *fid, Use::Changes));
+        kept.extend(changes.map(|fid| (fid, Use::Changes)));
+    }
+    (unless_kept(result, &kept), effects)
+}
+
+/// Why the transaction of these effects was not applied.
+fn not_applied(abort: Abort, effects: &Effects) -> Halt {
+    match abort {
+        Abort::Retry(Retry::NotResident) => Halt::Missing(effects.written.clone()),
+        Abort::Retry(Retry::JournalFull) => Halt::JournalFull,
+        Abort::Failed(error) => Halt::Fail(error),
+    }
+}
+
 /// Neither a reply nor an error may leave while other clients hold conflicting leases.
 fn unless_kept<R>(result: Step<R>, kept: &BTreeMap<Fid, Use>) -> Step<R> {
     match result {
         Ok(_) | Err(Halt::Fail(_)) if !kept.is_empty() => Err(Halt::Kept(kept.clone())),
         result => result,
     }
-}
-
-/// True if rows that the transaction sets were not in memory: nothing was changed.
-fn lacks_rows<R>(result: &Result<R, ErrorReply>) -> bool {
-    has_errno(result, StoreErrorKind::NotResident)
-}
-
-fn has_errno<R>(result: &Result<R, ErrorReply>, kind: StoreErrorKind) -> bool {
-    result.as_ref().is_err_and(|error| error.errno == store_error(StoreError::new(kind, "")).errno)
 }

@@ -12,12 +12,12 @@ use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid, WriteId,
     limits::LEASE_TERM,
     message::{
-        AwaitRecalls, Empty, ExtendLayout, LayoutSpec, LookupStatahead, Migrate, Op, Open, OpenReply, Outline,
-        RecallsReply, SetAttr, SetLayout,
+        AwaitRecalls, ExtendLayout, LayoutSpec, LookupStatahead, Migrate, Op, Open, OpenReply, Outline, RecallsReply,
+        SetAttr, SetLayout,
     },
 };
 use forebay_store::Store;
-use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
+use forebay_target::{Answer, Attempt, Context, Service, Target, TargetOptions};
 
 use crate::{
     bootstrap::Owner,
@@ -249,20 +249,20 @@ impl Mds {
 
     /// Writes the changed rows with a checkpoint. Until then each takes space twice, at its old and its new position,
     /// and the space of deleted rows is not free yet. False if there is no space for that.
-    pub(crate) async fn make_room(&self) -> Result<bool, ErrorReply> {
+    pub(crate) async fn make_room(&self) -> Attempt<bool> {
         if self.store.stats().table_dirty_bytes == 0 {
             return Ok(false);
         }
         let Ok(written) = self.env.timeout(limits::MAKE_ROOM_TIMEOUT, self.store.checkpoint()).await else {
             return Ok(false);
         };
-        written.map_err(store_error)?;
+        written?;
         let room = self.store.space().available_bytes;
         self.room.set((Time(0), room));
         Ok(room > limits::KEEP_FREE_BYTES)
     }
 
-    async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Result<Answer, ErrorReply> {
+    async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Attempt<Answer> {
         /// Decodes the request, prefetches its first rows, and applies it.
         macro_rules! run {
             ($how:ident, $keys:path, $apply:path) => {{
@@ -304,15 +304,15 @@ impl Mds {
             Op::Migrate => run!(modify, ops::migrate::keys, ops::migrate::apply),
             Op::SetPool => run!(modify, ops::pool::keys, ops::pool::set),
             Op::GetPools => Ok(Answer::read(&ops::pool::list(self.memory.borrow().placement.newest_table()))),
-            Op::Lock => self.lock(&ctx, &body).await,
-            Op::AwaitRecalls => self.await_recalls(&ctx, &body).await,
+            Op::Lock => Ok(self.lock(&ctx, &body).await?),
+            Op::AwaitRecalls => Ok(self.await_recalls(&ctx, &body).await?),
             Op::Claim => self.claim(&ctx, &body).await,
             Op::FinishDestroys => self.finish_destroys(&body).await,
             Op::FlushBuffered => Ok(self.send_kept(ctx.session()).await),
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {
                 let message = format!("{} is not an operation of a metadata server", op.name());
-                Err(ErrorReply::new(Errno::EOPNOTSUPP, message))
+                Err(ErrorReply::new(Errno::EOPNOTSUPP, message).into())
             }
         }
     }
@@ -335,29 +335,23 @@ impl Mds {
         }
     }
 
-    async fn lookup_statahead(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+    async fn lookup_statahead(&self, ctx: &Context, body: &[u8]) -> Attempt<Answer> {
         let request: LookupStatahead = Decode::from_bytes(body)?;
         let (parent, keys) = (request.lookup.parent, ops::lookup::keys(&request.lookup));
-        let first = Cell::new(0);
-        self.read(ctx, &keys, |tx| {
-            first.set(ops::lookup_statahead::first(tx, &request)?);
-            Ok(Empty {})
-        })
-        .await?;
-        let (from, to) = (keys::dirent(parent, first.get()), keys::after(keys::dirents(parent).as_ref()));
-        let rows =
-            self.store.scan(from.as_ref(), &to, ops::lookup_statahead::rows(&request)).await.map_err(store_error)?;
+        let (first, _) = self.look(ctx, &keys, |tx| ops::lookup_statahead::first(tx, &request)).await?;
+        let (from, to) = (keys::dirent(parent, first), keys::after(keys::dirents(parent).as_ref()));
+        let rows = self.store.scan(from.as_ref(), &to, ops::lookup_statahead::rows(&request)).await?;
         let others = ops::readdir::decode(&rows)?;
         prefetch_in_steps(ctx, &ops::lookup_statahead::other_keys(&request, &others)).await?;
         self.read(ctx, &keys, |tx| ops::lookup_statahead::apply(tx, &request, &others)).await
     }
 
-    async fn readdir(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+    async fn readdir(&self, ctx: &Context, body: &[u8]) -> Attempt<Answer> {
         let request = Decode::from_bytes(body)?;
         // Other clients' delayed changes are sent to the MDT before the scan.
         self.read(ctx, &ops::readdir::keys(&request), |tx| ops::readdir::shows(tx, &request)).await?;
         let (from, to, limit) = ops::readdir::rows(&request);
-        let rows = self.store.scan(from.as_ref(), &to, limit).await.map_err(store_error)?;
+        let rows = self.store.scan(from.as_ref(), &to, limit).await?;
         let entries = ops::readdir::decode(&rows)?;
         prefetch_in_steps(ctx, &ops::readdir::inode_keys(&request, &entries)).await?;
         self.read(ctx, &ops::readdir::keys(&request), |tx| {
@@ -368,7 +362,7 @@ impl Mds {
 }
 
 /// Prefetches in small steps: a small cache need not hold all rows at once.
-async fn prefetch_in_steps(ctx: &Context, keys: &[Key]) -> Result<(), ErrorReply> {
+async fn prefetch_in_steps(ctx: &Context, keys: &[Key]) -> Attempt<()> {
     for keys in keys.chunks(limits::PREFETCH_ROWS) {
         ctx.prefetch(keys).await?;
     }
@@ -390,7 +384,7 @@ impl Service for Mds {
         Ok(())
     }
 
-    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Result<Answer, ErrorReply> {
+    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Attempt<Answer> {
         self.memory.borrow_mut().kept.heard(ctx.session(), self.env.now());
         self.dispatch(ctx, op, body).await
     }

@@ -176,7 +176,7 @@ impl<'a> Tx<'a> {
     /// A row as it is, whichever session changed it.
     pub fn row(&self, key: Key) -> Step<Option<Bytes>> {
         self.rows.get(key.as_ref()).map_err(|error| match error.kind {
-            StoreErrorKind::NotResident => Halt::Missing(key),
+            StoreErrorKind::NotResident => Halt::Missing(vec![key]),
             _ => Halt::Fail(forebay_target::store_error(error)),
         })
     }

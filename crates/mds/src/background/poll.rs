@@ -10,6 +10,7 @@ use forebay_proto::{
     Decode, ErrorReply,
     message::{OstLatency, OstStatFs, SetLayout},
 };
+use forebay_target::Attempt;
 
 use crate::{
     Mds, keys, limits,
@@ -47,7 +48,7 @@ impl Mds {
 
     /// Runs before a layout is set that asks for more stripes than there are OSTs with space. Checks whether OSTs that
     /// reply but had no space have some by now.
-    pub(crate) async fn look_for_stripes(self: &Rc<Self>, body: &[u8]) -> Result<(), ErrorReply> {
+    pub(crate) async fn look_for_stripes(self: &Rc<Self>, body: &[u8]) -> Attempt<()> {
         let SetLayout { layout, .. } = Decode::from_bytes(body)?;
         let (count, pool) = match layout.components.first() {
             Some(part) => (part.stripe_count, &part.pool),

@@ -6,13 +6,13 @@ use forebay_proto::{
     limits::CLAIM_PIECES,
     message::{Claim, ClaimReply},
 };
-use forebay_target::{Answer, Context};
+use forebay_target::{Answer, Attempt, Context};
 
 use crate::{Mds, inode::Inode, keys, memory::Memory};
 
 impl Mds {
     /// Executes a `Claim`.
-    pub(crate) async fn claim(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+    pub(crate) async fn claim(&self, ctx: &Context, body: &[u8]) -> Attempt<Answer> {
         let Claim { fid, pieces } = Claim::from_bytes(body)?;
         let session = ctx.session();
         if pieces.is_empty() {
@@ -23,15 +23,16 @@ impl Mds {
             return Ok(Answer::read(&ClaimReply { granted: false }));
         }
         if pieces.len() > CLAIM_PIECES || pieces.iter().any(|pieces| pieces.validate().is_err()) {
-            return Err(ErrorReply::new(Errno::EINVAL, "a claim of too many pieces, or of what no file has"));
+            return Err(ErrorReply::new(Errno::EINVAL, "a claim of too many pieces, or of what no file has").into());
         }
         ctx.prefetch(&[keys::inode(fid)]).await?;
         if !self.target()?.has_session(session) {
-            return Err(ErrorReply::new(Errno::EVICTED, "the session was ended"));
+            return Err(ErrorReply::new(Errno::EVICTED, "the session was ended").into());
         }
         let mut memory = self.memory.borrow_mut();
         if memory.opens.of_file(session, fid).1 == 0 {
-            return Err(ErrorReply::new(Errno::EBADF, format!("{fid} is not open for writing in this session")));
+            let words = format!("{fid} is not open for writing in this session");
+            return Err(ErrorReply::new(Errno::EBADF, words).into());
         }
         let noted = memory.kept.claims.claim(session, fid, pieces);
         let granted =
