@@ -21,9 +21,9 @@ pub enum Halt {
     Placing,
     /// There is no space, or none until the changed rows are written and the space of the old ones is free. Wait for
     /// that and start again.
-    NoRoom,
+    NoSpace,
     /// Other clients hold leases on what this operation shows or changes: recall them and start again.
-    Kept(BTreeMap<Fid, Use>),
+    Leased(BTreeMap<Fid, Use>),
 }
 
 /// The result of one part of an operation.
@@ -42,7 +42,7 @@ impl From<ErrorReply> for Halt {
 }
 
 /// The error when all space is used.
-pub fn no_room() -> ErrorReply {
+pub fn no_space() -> ErrorReply {
     let words = "the metadata target is full: delete something, or give it a larger device";
     ErrorReply::new(Errno::ENOSPC, words)
 }

@@ -11,7 +11,7 @@ use forebay_target::{Abort, Answer, Attempt, Context, Retry, store_error};
 
 use crate::{
     Mds,
-    halt::{Halt, Step, no_room},
+    halt::{Halt, Step, no_space},
     keys::{self, Key},
     leases::{Leases, Use},
     limits,
@@ -31,14 +31,14 @@ struct Shared<'a> {
     leases: &'a Leases,
     /// Inodes on which other clients hold conflicting leases, so they may still show the previous state: see
     /// [`crate::leases`].
-    kept: RefCell<BTreeMap<Fid, Use>>,
+    conflicts: RefCell<BTreeMap<Fid, Use>>,
     /// The leases whose end the operation has waited for so far.
     waited: &'a [Awaiting<'a>],
 }
 
 impl<'a> Shared<'a> {
     fn new(ctx: &'a Context, leases: &'a Leases, wants: &'a Wants<'_>) -> Self {
-        Self { ctx, unsettled: Cell::new(false), leases, kept: RefCell::default(), waited: &wants.awaiting }
+        Self { ctx, unsettled: Cell::new(false), leases, conflicts: RefCell::default(), waited: &wants.awaiting }
     }
 }
 
@@ -51,12 +51,12 @@ impl Sharing for Shared<'_> {
             && let Some(fid) = keys::leased(key.as_ref())
             && self.leases.conflicts(self.ctx.session(), fid, Use::Shows)
         {
-            self.kept.borrow_mut().insert(fid, Use::Shows);
+            self.conflicts.borrow_mut().insert(fid, Use::Shows);
         }
     }
 
-    fn kept(&self) -> BTreeMap<Fid, Use> {
-        self.kept.take()
+    fn conflicts(&self) -> BTreeMap<Fid, Use> {
+        self.conflicts.take()
     }
 
     fn waited_for(&self, fid: Fid) -> bool {
@@ -72,7 +72,7 @@ struct Awaiting<'a> {
 
 impl<'a> Awaiting<'a> {
     fn new(mds: &'a Mds, fids: BTreeSet<Fid>) -> Self {
-        fids.iter().for_each(|fid| mds.memory.borrow_mut().kept.await_end(*fid));
+        fids.iter().for_each(|fid| mds.memory.borrow_mut().leases.await_end(*fid));
         Self { mds, fids }
     }
 }
@@ -80,7 +80,7 @@ impl<'a> Awaiting<'a> {
 impl Drop for Awaiting<'_> {
     fn drop(&mut self) {
         let mut memory = self.mds.memory.borrow_mut();
-        self.fids.iter().for_each(|fid| memory.kept.stop_awaiting(*fid));
+        self.fids.iter().for_each(|fid| memory.leases.stop_awaiting(*fid));
     }
 }
 
@@ -92,12 +92,12 @@ struct Wants<'a> {
     /// Leases that it had to recall: no other session gets them again before it has completed.
     awaiting: Vec<Awaiting<'a>>,
     /// How often it waited for space.
-    made_room: u32,
+    freed_space: u32,
 }
 
 impl Wants<'_> {
     fn new(hint: &[Key]) -> Self {
-        Self { rows: hint.to_vec(), attempts: 0, awaiting: Vec::new(), made_room: 0 }
+        Self { rows: hint.to_vec(), attempts: 0, awaiting: Vec::new(), freed_space: 0 }
     }
 
     /// Counts an attempt. Errors: EAGAIN after too many.
@@ -135,10 +135,10 @@ impl Mds {
             ctx.prefetch(&wants.rows).await?;
             let (result, effects, unsettled) = {
                 let memory = self.memory.borrow();
-                let shared = Shared::new(ctx, &memory.kept, &wants);
+                let shared = Shared::new(ctx, &memory.leases, &wants);
                 let mut txn = ctx.store().begin();
                 let mut tx = Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0)));
-                let result = unless_kept(op(&mut tx), &shared.kept());
+                let result = unless_leased(op(&mut tx), &shared.conflicts());
                 (result, std::mem::take(&mut tx.effects), shared.unsettled.get())
             };
             let result = match result {
@@ -165,9 +165,9 @@ impl Mds {
         hint: &[Key],
         op: impl Fn(&mut Tx<'_>) -> Step<R>,
     ) -> Attempt<Answer> {
-        if !self.has_room() {
+        if !self.has_space() {
             let now = self.env.now();
-            self.memory.borrow_mut().kept.recall_entries_write(now);
+            self.memory.borrow_mut().leases.recall_entries_write(now);
         }
         let mut wants = Wants::new(hint);
         loop {
@@ -208,7 +208,7 @@ impl Mds {
         op: &impl Fn(&mut Tx<'_>) -> Step<R>,
     ) -> Result<(Step<Answer>, Effects, bool), ErrorReply> {
         let memory = self.memory.borrow();
-        let shared = Shared::new(ctx, &memory.kept, wants);
+        let shared = Shared::new(ctx, &memory.leases, wants);
         let mut update = ctx.begin()?;
         let origin = self.origin(ctx, update.transno());
         let (result, effects) = execute(update.txn(), &memory, &shared, origin, op);
@@ -244,8 +244,8 @@ impl Mds {
             is_replay: false,
             transno: update.transno(),
             now_ns: self.env.unix_time().0,
-            has_room: true,
-            has_room_for_bytes: true,
+            has_space: true,
+            has_space_for_inline: true,
         };
         let (result, effects) = execute(update.txn(), &self.memory.borrow(), &Alone, origin, op);
         let result = result.and_then(|reply| match update.apply(&Empty {}) {
@@ -260,17 +260,17 @@ impl Mds {
         match halt {
             Halt::Missing(mut keys) => wants.rows.append(&mut keys),
             Halt::JournalFull => return Err(Abort::Retry(Retry::JournalFull)),
-            Halt::Kept(uses) => {
+            Halt::Leased(uses) => {
                 wants.awaiting.push(Awaiting::new(self, uses.keys().copied().collect()));
                 self.recall(session, &uses).await;
             }
             Halt::Truncating(fid) => self.wait_until(|memory| !memory.is_cut(fid)).await,
             Halt::Placing => self.wait_until(|memory| !memory.placing).await,
-            Halt::NoRoom if wants.made_room == limits::MAKE_ROOM_TIMES => return Err(no_room().into()),
-            Halt::NoRoom => {
-                wants.made_room += 1;
-                if !self.make_room().await? {
-                    return Err(no_room().into());
+            Halt::NoSpace if wants.freed_space == limits::FREE_SPACE_ATTEMPTS => return Err(no_space().into()),
+            Halt::NoSpace => {
+                wants.freed_space += 1;
+                if !self.free_space().await? {
+                    return Err(no_space().into());
                 }
             }
             Halt::Fail(error) => return Err(error.into()),
@@ -283,8 +283,8 @@ impl Mds {
     async fn recall(&self, session: SessionId, uses: &BTreeMap<Fid, Use>) {
         loop {
             let now = self.env.now();
-            let Some(end) = self.memory.borrow_mut().kept.recall(session, uses, now) else { return };
-            let waiter = self.lease_waits.waiter(self.memory.borrow().kept.may_end(session, uses));
+            let Some(end) = self.memory.borrow_mut().leases.recall(session, uses, now) else { return };
+            let waiter = self.lease_waits.waiter(self.memory.borrow().leases.may_end(session, uses));
             let ended = waiter.ended();
             self.evict_overdue();
             // The wait ends when the holder releases the lease or its time is over.
@@ -293,11 +293,11 @@ impl Mds {
     }
 
     /// Replies when all other clients have sent what they had buffered at the time of the request.
-    pub(crate) async fn send_kept(&self, session: SessionId) -> Answer {
-        let fids = self.memory.borrow().kept.data.of_others(session);
+    pub(crate) async fn flush_buffered(&self, session: SessionId) -> Answer {
+        let fids = self.memory.borrow().leases.data.of_others(session);
         // Send all recalls before waiting for one.
         for fid in &fids {
-            self.memory.borrow_mut().kept.recall_from_others(session, *fid, self.env.now());
+            self.memory.borrow_mut().leases.recall_from_others(session, *fid, self.env.now());
         }
         for fid in fids {
             self.wait_flushed(session, fid).await;
@@ -307,7 +307,7 @@ impl Mds {
 
     /// Evicts holders that block others for too long; their data leases end once they can write no more.
     pub(crate) fn evict_overdue(&self) {
-        let overdue = self.memory.borrow_mut().kept.take_overdue();
+        let overdue = self.memory.borrow_mut().leases.take_overdue();
         for (session, why) in overdue {
             let mds = self.strong();
             self.env.spawn(async move {
@@ -319,14 +319,14 @@ impl Mds {
     }
 
     fn grant(&self, session: SessionId, fids: &[Fid]) {
-        let kept = &mut self.memory.borrow_mut().kept;
-        fids.iter().for_each(|fid| kept.grant(session, *fid));
+        let leases = &mut self.memory.borrow_mut().leases;
+        fids.iter().for_each(|fid| leases.grant(session, *fid));
     }
 
     fn grant_data(&self, session: SessionId, effects: &Effects) {
-        let kept = &mut self.memory.borrow_mut().kept;
-        effects.granted_data.iter().for_each(|fid| kept.grant_data(session, *fid));
-        effects.reclaimed.iter().for_each(|(fid, holds)| kept.data.reclaim(session, *fid, *holds));
+        let leases = &mut self.memory.borrow_mut().leases;
+        effects.granted_data.iter().for_each(|fid| leases.grant_data(session, *fid));
+        effects.reclaimed.iter().for_each(|(fid, holds)| leases.data.reclaim(session, *fid, *holds));
     }
 
     fn grant_entries_write(&self, session: SessionId, effects: &Effects) {
@@ -335,12 +335,12 @@ impl Mds {
             .granted_entries_write
             .iter()
             .chain(&effects.changing)
-            .for_each(|fid| memory.kept.grant_entries_write(session, *fid));
+            .for_each(|fid| memory.leases.grant_entries_write(session, *fid));
         for (fid, parent) in &effects.alone {
-            memory.kept.set_exclusive(session, *fid, *parent);
+            memory.leases.set_exclusive(session, *fid, *parent);
         }
         if let Some(fid) = effects.removed
-            && memory.kept.data.closed(fid)
+            && memory.leases.data.closed(fid)
         {
             drop(memory);
             self.leases_ended(&[fid]);
@@ -349,8 +349,8 @@ impl Mds {
 
     /// Notes changes of a client that also holds a lease on the inode: they are not shown to others yet.
     fn note_changes(&self, session: SessionId, effects: &Effects) {
-        let kept = &mut self.memory.borrow_mut().kept;
-        effects.changes().for_each(|fid| kept.changed(session, fid));
+        let leases = &mut self.memory.borrow_mut().leases;
+        effects.changes().for_each(|fid| leases.changed(session, fid));
     }
 
     fn origin(&self, ctx: &Context, transno: Transno) -> Origin {
@@ -360,8 +360,8 @@ impl Mds {
             is_replay: ctx.is_replay(),
             transno,
             now_ns: ctx.time_ns(),
-            has_room: self.has_room(),
-            has_room_for_bytes: self.has_room_for_bytes(),
+            has_space: self.has_space(),
+            has_space_for_inline: self.has_space_for_inline(),
         }
     }
 
@@ -443,7 +443,7 @@ fn execute<R>(
     let mut tx = Tx::new(txn, sharing, memory, origin);
     let result = op(&mut tx);
     let effects = std::mem::take(&mut tx.effects);
-    let mut kept = sharing.kept();
+    let mut conflicts = sharing.conflicts();
     // What a client reclaims after a restart existed before any current lease.
     if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() && effects.changing.is_empty() {
         // While a truncate of a file is in progress, no client is shown the file. A client with buffered data may
@@ -451,10 +451,10 @@ fn execute<R>(
         // does not wait for leases on that file. (Attribute leases were recalled when the truncate began.)
         let hidden = |fid: &Fid| origin.session == SessionId(0) && memory.truncating.contains(fid);
         let changes = effects.changes().filter(|fid| !hidden(fid));
-        let changes = changes.filter(|fid| memory.kept.conflicts(origin.session, *fid, Use::Changes));
-        kept.extend(changes.map(|fid| (fid, Use::Changes)));
+        let changes = changes.filter(|fid| memory.leases.conflicts(origin.session, *fid, Use::Changes));
+        conflicts.extend(changes.map(|fid| (fid, Use::Changes)));
     }
-    (unless_kept(result, &kept), effects)
+    (unless_leased(result, &conflicts), effects)
 }
 
 /// Why the transaction of these effects was not applied.
@@ -467,9 +467,9 @@ fn not_applied(abort: Abort, effects: &Effects) -> Halt {
 }
 
 /// Neither a reply nor an error may leave while other clients hold conflicting leases.
-fn unless_kept<R>(result: Step<R>, kept: &BTreeMap<Fid, Use>) -> Step<R> {
+fn unless_leased<R>(result: Step<R>, conflicts: &BTreeMap<Fid, Use>) -> Step<R> {
     match result {
-        Ok(_) | Err(Halt::Fail(_)) if !kept.is_empty() => Err(Halt::Kept(kept.clone())),
+        Ok(_) | Err(Halt::Fail(_)) if !conflicts.is_empty() => Err(Halt::Leased(conflicts.clone())),
         result => result,
     }
 }

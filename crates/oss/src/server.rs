@@ -134,7 +134,7 @@ impl Oss {
     }
 
     /// Waits, after a request that may have made a file larger, until the size watchers of the file know its size.
-    async fn tell_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
+    async fn notify_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
         let never_grow = matches!(
             op,
             Op::WriteReserved | Op::RemoveWritten | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate
@@ -189,7 +189,7 @@ impl Service for Oss {
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Attempt<Answer> {
         let answer = ops::dispatch(&self, &ctx, op, &body, bulk).await?;
         if !ctx.is_replay() {
-            self.tell_watchers(ctx.session(), op, &body).await;
+            self.notify_watchers(ctx.session(), op, &body).await;
         }
         Ok(answer)
     }

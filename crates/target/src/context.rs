@@ -20,7 +20,7 @@ use crate::{
     dispatch::reply_to,
     limits,
     rows::{self, ReplyRow},
-    session::{Kept, Reply, Session},
+    session::{CachedReply, Reply, Session},
     update::TransnoOrigin,
 };
 
@@ -118,8 +118,8 @@ impl Context {
         ns
     }
 
-    fn kept(&self, transno: Transno, body: &Bytes) -> Kept {
-        Kept { transno, time_ns: self.inner.time_ns.get(), op: self.header().op, body: body.clone() }
+    fn cached_reply(&self, transno: Transno, body: &Bytes) -> CachedReply {
+        CachedReply { transno, time_ns: self.inner.time_ns.get(), op: self.header().op, body: body.clone() }
     }
 
     pub(crate) fn reply(&self, body: Bytes) -> Reply {
@@ -239,7 +239,7 @@ impl Context {
         let (session, header) = (&self.inner.session, &self.inner.header);
         self.inner.applied.set(transno);
         if header.slot != CONTROL_SLOT {
-            session.applied(header.slot, header.sequence, self.kept(transno, body));
+            session.applied(header.slot, header.sequence, self.cached_reply(transno, body));
         }
         match self.inner.in_line.get() {
             _ if self.is_replay() => {}
@@ -286,7 +286,7 @@ impl Context {
         core.held.answered(fid, transno);
         // A resend is answered from the cached reply: the change is on its way to be applied.
         if header.slot != CONTROL_SLOT {
-            session.applied(header.slot, header.sequence, self.kept(transno, &body));
+            session.applied(header.slot, header.sequence, self.cached_reply(transno, &body));
         }
         session.ready(transno, Reply { transno, ..self.reply(body) });
         core.flush(session);

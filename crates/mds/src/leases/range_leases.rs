@@ -16,7 +16,7 @@ impl Mds {
         let Claim { fid, pieces } = Claim::from_bytes(body)?;
         let session = ctx.session();
         if pieces.is_empty() {
-            self.memory.borrow_mut().kept.claims.end(session, fid);
+            self.memory.borrow_mut().leases.claims.end(session, fid);
             if !planted(Bug::ClaimEndNotAwaited) {
                 self.wait_flushed(session, fid).await;
             }
@@ -34,11 +34,11 @@ impl Mds {
             let words = format!("{fid} is not open for writing in this session");
             return Err(ErrorReply::new(Errno::EBADF, words).into());
         }
-        let noted = memory.kept.claims.claim(session, fid, pieces);
+        let noted = memory.leases.claims.claim(session, fid, pieces);
         let granted =
-            noted && self.may_buffer(fid) && everybody_claims(&memory, fid) && memory.kept.may_share_ranges(fid);
+            noted && self.may_buffer(fid) && everybody_claims(&memory, fid) && memory.leases.may_share_ranges(fid);
         if granted {
-            memory.kept.grant_data(session, fid);
+            memory.leases.grant_data(session, fid);
         }
         drop(memory);
         if noted {
@@ -60,7 +60,7 @@ impl Mds {
         loop {
             let changed = self.changed();
             let now = self.env.now();
-            let Some(end) = self.memory.borrow_mut().kept.recall_from_others(session, fid, now) else { return };
+            let Some(end) = self.memory.borrow_mut().leases.recall_from_others(session, fid, now) else { return };
             self.evict_overdue();
             let _ = self.env.timeout(end.since(now), changed).await;
         }
@@ -69,7 +69,7 @@ impl Mds {
 
 /// True if several sessions have `fid` open, each has a claim, and no two claims overlap.
 fn everybody_claims(memory: &Memory, fid: Fid) -> bool {
-    let Some(claimants) = memory.kept.claims.apart(fid) else { return false };
+    let Some(claimants) = memory.leases.claims.apart(fid) else { return false };
     let (sessions, handles) = claimants
         .fold((0, 0), |(sessions, handles), session| (sessions + 1, handles + memory.opens.of_file(session, fid).0));
     sessions > 1 && handles == memory.opens.count(fid).handles

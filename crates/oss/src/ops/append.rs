@@ -154,7 +154,7 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     };
     let placed = oss.store().place(room, vec![fragment]).await?;
     let now_ns = ctx.time_ns();
-    let is_over = |place: &AppendOffset, given: Transno| oss.is_heard(place, given);
+    let is_over = |place: &AppendOffset, given: Transno| oss.is_reply_received(place, given);
     let change = Change { fid, under: Some(request.object.clone()), extents: Some(range.clone()) };
     let applied = change
         .apply(oss, ctx, ticket, |txn, row| {
@@ -212,7 +212,7 @@ async fn write_at(oss: &Oss, ctx: &Context, request: &AppendObject, file_offset:
 
 impl Oss {
     /// Whether the append at `place` is committed, or its client has received the reply.
-    pub(super) fn is_heard(&self, place: &AppendOffset, given: Transno) -> bool {
+    pub(super) fn is_reply_received(&self, place: &AppendOffset, given: Transno) -> bool {
         given <= self.store().last_committed()
             || self.target().has_reply_received(place.session, place.slot, place.sequence, given)
     }

@@ -55,7 +55,7 @@ async fn raise(oss: &Oss, ctx: &Context, request: &CompleteAppend, end: u64, tur
     let _grows = oss.growing.to(fid, transno, end);
     let superseded = is_superseded(ctx, row.as_ref(), truncate_epoch, transno);
     let now_ns = ctx.time_ns();
-    let is_over = |place: &AppendOffset, given: Transno| oss.is_heard(place, given);
+    let is_over = |place: &AppendOffset, given: Transno| oss.is_reply_received(place, given);
     let answer = Change { fid, under: Some(request.object.clone()), extents: None }
         .apply(oss, ctx, ticket, |_txn, row| -> Attempt<_> {
             if !superseded {
