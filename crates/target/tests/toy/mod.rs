@@ -7,7 +7,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
@@ -25,7 +25,7 @@ use forebay_proto::{
 };
 use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions};
 use forebay_store::{FormatOptions, Fragment, OpenOptions, Store, Txn};
-use forebay_target::{Answer, Attempt, Context, Service, Target, TargetOptions};
+use forebay_target::{Abort, Answer, Attempt, Context, Service, Target, TargetOptions};
 
 pub const CLUSTER: Uuid = Uuid([7; 16]);
 pub const TARGET: TargetId = TargetId::ost(3);
@@ -37,6 +37,10 @@ pub struct Toy {
     pub tickets: bool,
     /// How long a request waits between its admission and its change.
     pub dawdle: Duration,
+    /// How the next additions end, once they have filled their transaction.
+    pub aborts: RefCell<VecDeque<Abort>>,
+    /// How many additions were attempted.
+    pub attempts: Cell<u32>,
     pub ended: RefCell<Vec<(ClientId, bool)>>,
     pub recovered: Cell<bool>,
 }
@@ -51,13 +55,15 @@ fn read_counter(value: Option<Bytes>) -> u64 {
     value.map_or(0, |v| u64::from_bytes(&v).expect("a counter has 8 bytes"))
 }
 
-fn add(txn: &mut Txn, fid: Fid, amount: u64) -> Attempt<u64> {
-    let before = read_counter(txn.get(&counter_key(fid))?);
-    txn.put(counter_key(fid), (before + amount).to_le_bytes().to_vec());
-    Ok(before)
-}
-
 impl Toy {
+    /// Adds to the counter in `txn`; returns its previous value.
+    fn fill(&self, txn: &mut Txn, fid: Fid, amount: u64) -> Attempt<u64> {
+        let before = read_counter(txn.get(&counter_key(fid))?);
+        txn.put(counter_key(fid), (before + amount).to_le_bytes().to_vec());
+        self.attempts.set(self.attempts.get() + 1);
+        self.aborts.borrow_mut().pop_front().map_or(Ok(before), Err)
+    }
+
     async fn add(&self, ctx: &Context, request: RaiseSize) -> Attempt<Answer> {
         let (fid, amount) = (request.object.fid, request.file_bytes);
         let key = counter_key(fid);
@@ -69,7 +75,7 @@ impl Toy {
             ctx.prefetch(&[&key]).await?;
             return ticket.apply(|txn| {
                 ctx.touch(&[&key]);
-                Ok(object_reply(add(txn, fid, amount)?))
+                Ok(object_reply(self.fill(txn, fid, amount)?))
             });
         }
         self.dawdle().await;
@@ -82,7 +88,7 @@ impl Toy {
         }
         ctx.apply(|txn, _| {
             ctx.touch(&[&key]);
-            Ok(object_reply(add(txn, fid, amount)?))
+            Ok(object_reply(self.fill(txn, fid, amount)?))
         })
     }
 
@@ -220,6 +226,8 @@ impl World {
                 env: env.clone(),
                 tickets: setup.tickets,
                 dawdle: setup.dawdle,
+                aborts: RefCell::default(),
+                attempts: Cell::new(0),
                 ended: RefCell::default(),
                 recovered: Cell::new(false),
             });
