@@ -11,17 +11,19 @@ use crate::{keys::Key, leases::Use};
 pub enum Halt {
     /// The error to reply.
     Fail(ErrorReply),
-    /// This row is not in memory: prefetch it and start again.
-    Missing(Key),
+    /// Some of these rows are not in memory: prefetch them and start again.
+    Missing(Vec<Key>),
+    /// The journal is full of uncommitted changes: wait for a commit and start again.
+    JournalFull,
     /// A truncate of this file is in progress on the OSTs: wait for it and start again.
     Truncating(Fid),
     /// A new placement table is being committed: wait for it and start again.
     Placing,
     /// There is no space, or none until the changed rows are written and the space of the old ones is free. Wait for
     /// that and start again.
-    NoRoom,
+    NoSpace,
     /// Other clients hold leases on what this operation shows or changes: recall them and start again.
-    Kept(BTreeMap<Fid, Use>),
+    Leased(BTreeMap<Fid, Use>),
 }
 
 /// The result of one part of an operation.
@@ -40,7 +42,7 @@ impl From<ErrorReply> for Halt {
 }
 
 /// The error when all space is used.
-pub fn no_room() -> ErrorReply {
+pub fn no_space() -> ErrorReply {
     let words = "the metadata target is full: delete something, or give it a larger device";
     ErrorReply::new(Errno::ENOSPC, words)
 }

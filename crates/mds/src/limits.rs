@@ -41,7 +41,7 @@ pub const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the result of a poll of all OSTs is valid. A poll that does not complete gives no result.
 pub const POLLED_LATELY: Duration = Duration::from_secs(12);
 /// How long OSTs have to report free space while a caller waits that received ENOSPC.
-pub const ROOM_TIMEOUT: Duration = Duration::from_millis(500);
+pub const POLL_FOR_SPACE_TIMEOUT: Duration = Duration::from_millis(500);
 /// An OST is slow if its commits take this many times the median of the others: new files avoid it.
 pub const SLOW_TIMES: u64 = 5;
 /// Below this commit latency no OST is slow: a busy disk takes that long. It also counts as the median where no other
@@ -61,8 +61,8 @@ pub const EXHAUSTED_BYTES: u64 = 64 << 20;
 /// Bytes kept free on the MDT so that deletes always succeed: creates fail with ENOSPC below it.
 pub const KEEP_FREE_BYTES: u64 = 1 << 20;
 /// Bytes kept free beside that for inline data: several hundred small files may arrive before the next check
-/// ([`ROOM_INTERVAL`]).
-pub const INLINE_ROOM_BYTES: u64 = 4 << 20;
+/// ([`SPACE_INTERVAL`]).
+pub const INLINE_SPACE_BYTES: u64 = 4 << 20;
 /// Estimated bytes of one more file on the MDT, for statfs.
 pub const FILE_ROW_BYTES: u64 = 512;
 /// Stripe size if neither the file nor a directory above it sets one.
@@ -76,12 +76,12 @@ pub const DAMAGED_ATTEMPTS: u32 = 2;
 /// Longest pause before a truncate that an OST could not do is tried again.
 pub const STUCK_PAUSE: Duration = Duration::from_secs(60);
 /// How long a measurement of the free space on the MDT's device is valid.
-pub const ROOM_INTERVAL: Duration = Duration::from_millis(50);
+pub const SPACE_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an operation without space on that device waits for a checkpoint that may free some (a checkpoint on a full
 /// device never ends).
-pub const MAKE_ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+pub const FREE_SPACE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it waits: changes of other sessions meanwhile may take the space again.
-pub const MAKE_ROOM_TIMES: u32 = 3;
+pub const FREE_SPACE_ATTEMPTS: u32 = 3;
 /// How long a client with leased sequences may be without a session before it is fenced and its sequences are scanned.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
 /// Locks of one file: each request scans all of them.

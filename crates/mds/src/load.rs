@@ -73,7 +73,7 @@ pub async fn memory(store: &Store) -> Result<Memory, ErrorReply> {
     .await?;
     each_row(store, keys::LEASE, |key, value| {
         let sequence = keys::sequence_of(key).ok_or(BAD_KEY)?;
-        memory.leases.insert(sequence, lease_sequence::decode_lease(value)?);
+        memory.sequences.insert(sequence, lease_sequence::decode_lease(value)?);
         Ok(())
     })
     .await?;

@@ -65,7 +65,7 @@ impl Locks {
     }
 
     /// True if there is space for one more lock.
-    pub fn has_room(&self, fid: Fid) -> bool {
+    pub fn has_space(&self, fid: Fid) -> bool {
         let of_file = self.files.get(&fid).map_or(0, LockList::len);
         of_file < limits::LOCKS_PER_FILE && self.count < limits::LOCKS
     }

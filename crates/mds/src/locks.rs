@@ -52,7 +52,7 @@ impl Mds {
         }
         if obstacle.is_none() {
             let mut memory = self.memory.borrow_mut();
-            if request.lock.mode != lock_mode::NONE && !converts && !memory.locks.has_room(request.fid) {
+            if request.lock.mode != lock_mode::NONE && !converts && !memory.locks.has_space(request.fid) {
                 return Err(ErrorReply::new(Errno::ENOLCK, "there are too many locks of this file, or of all files"));
             }
             memory.locks.set(session, request.fid, &request.lock);

@@ -30,9 +30,9 @@ pub struct Memory {
     /// Those of them with hardly any space left.
     pub exhausted: BTreeSet<u32>,
     /// The leases that clients hold on inodes, data and entries.
-    pub kept: Leases,
+    pub leases: Leases,
     /// The client of each leased fid sequence.
-    pub leases: BTreeMap<FidSequence, ClientId>,
+    pub sequences: BTreeMap<FidSequence, ClientId>,
     /// The next sequence to lease.
     pub next_sequence: u64,
     /// Files with a truncate in progress on the OSTs.
@@ -48,14 +48,14 @@ impl Memory {
     /// `session` has closed a handle of `fid`. Without a writing handle it has nothing buffered; without any handle it
     /// has no range claim. True if a data lease ended.
     pub fn left(&mut self, session: SessionId, fid: Fid) -> bool {
-        if !self.kept.data.has(session, fid) && !self.kept.claims.has(session, fid) {
+        if !self.leases.data.has(session, fid) && !self.leases.claims.has(session, fid) {
             return false;
         }
         let (handles, writers) = self.opens.of_file(session, fid);
         if handles == 0 {
-            self.kept.claims.end(session, fid);
+            self.leases.claims.end(session, fid);
         }
-        writers == 0 && self.kept.data.end(session, fid)
+        writers == 0 && self.leases.data.end(session, fid)
     }
 
     /// True while a truncate of `fid` is in progress and not stuck: requests for the file wait for its end.
@@ -75,8 +75,8 @@ impl Memory {
             placing: false,
             full: BTreeSet::new(),
             exhausted: BTreeSet::new(),
-            kept: Leases::default(),
-            leases: BTreeMap::new(),
+            leases: Leases::default(),
+            sequences: BTreeMap::new(),
             // Sequence 0 holds the root. The index keeps the sequences of several MDTs, and so st_ino, apart.
             next_sequence: u64::from(mdt_index) << 32 | 1,
             truncating: BTreeSet::new(),

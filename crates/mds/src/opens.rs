@@ -43,7 +43,7 @@ pub enum OpenChange {
         wrote: bool,
     },
     /// OSTs are notified of the file's epochs, which creates objects there.
-    Told {
+    OstsNotified {
         /// File.
         fid: Fid,
     },
@@ -185,7 +185,7 @@ impl Opens {
                 self.closed(fid, session, handle);
                 self.empties.closed(fid, session, handle, wrote);
             }
-            OpenChange::Told { fid } => self.empties.has_objects(fid),
+            OpenChange::OstsNotified { fid } => self.empties.has_objects(fid),
         }
     }
 

@@ -6,12 +6,12 @@ use std::{
 };
 
 use forebay_proto::{ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno, message::Empty};
-use forebay_store::{StoreError, StoreErrorKind, Txn};
-use forebay_target::{Answer, Context, store_error};
+use forebay_store::Txn;
+use forebay_target::{Abort, Answer, Attempt, Context, Retry, store_error};
 
 use crate::{
     Mds,
-    halt::{Halt, Step, no_room},
+    halt::{Halt, Step, no_space},
     keys::{self, Key},
     leases::{Leases, Use},
     limits,
@@ -31,14 +31,14 @@ struct Shared<'a> {
     leases: &'a Leases,
     /// Inodes on which other clients hold conflicting leases, so they may still show the previous state: see
     /// [`crate::leases`].
-    kept: RefCell<BTreeMap<Fid, Use>>,
+    conflicts: RefCell<BTreeMap<Fid, Use>>,
     /// The leases whose end the operation has waited for so far.
     waited: &'a [Awaiting<'a>],
 }
 
 impl<'a> Shared<'a> {
     fn new(ctx: &'a Context, leases: &'a Leases, wants: &'a Wants<'_>) -> Self {
-        Self { ctx, unsettled: Cell::new(false), leases, kept: RefCell::default(), waited: &wants.awaiting }
+        Self { ctx, unsettled: Cell::new(false), leases, conflicts: RefCell::default(), waited: &wants.awaiting }
     }
 }
 
@@ -51,12 +51,12 @@ impl Sharing for Shared<'_> {
             && let Some(fid) = keys::leased(key.as_ref())
             && self.leases.conflicts(self.ctx.session(), fid, Use::Shows)
         {
-            self.kept.borrow_mut().insert(fid, Use::Shows);
+            self.conflicts.borrow_mut().insert(fid, Use::Shows);
         }
     }
 
-    fn kept(&self) -> BTreeMap<Fid, Use> {
-        self.kept.take()
+    fn conflicts(&self) -> BTreeMap<Fid, Use> {
+        self.conflicts.take()
     }
 
     fn waited_for(&self, fid: Fid) -> bool {
@@ -72,7 +72,7 @@ struct Awaiting<'a> {
 
 impl<'a> Awaiting<'a> {
     fn new(mds: &'a Mds, fids: BTreeSet<Fid>) -> Self {
-        fids.iter().for_each(|fid| mds.memory.borrow_mut().kept.await_end(*fid));
+        fids.iter().for_each(|fid| mds.memory.borrow_mut().leases.await_end(*fid));
         Self { mds, fids }
     }
 }
@@ -80,7 +80,7 @@ impl<'a> Awaiting<'a> {
 impl Drop for Awaiting<'_> {
     fn drop(&mut self) {
         let mut memory = self.mds.memory.borrow_mut();
-        self.fids.iter().for_each(|fid| memory.kept.stop_awaiting(*fid));
+        self.fids.iter().for_each(|fid| memory.leases.stop_awaiting(*fid));
     }
 }
 
@@ -92,12 +92,12 @@ struct Wants<'a> {
     /// Leases that it had to recall: no other session gets them again before it has completed.
     awaiting: Vec<Awaiting<'a>>,
     /// How often it waited for space.
-    made_room: u32,
+    freed_space: u32,
 }
 
 impl Wants<'_> {
     fn new(hint: &[Key]) -> Self {
-        Self { rows: hint.to_vec(), attempts: 0, awaiting: Vec::new(), made_room: 0 }
+        Self { rows: hint.to_vec(), attempts: 0, awaiting: Vec::new(), freed_space: 0 }
     }
 
     /// Counts an attempt. Errors: EAGAIN after too many.
@@ -117,32 +117,43 @@ impl Mds {
         ctx: &Context,
         hint: &[Key],
         op: impl Fn(&mut Tx<'_>) -> Step<R>,
-    ) -> Result<Answer, ErrorReply> {
+    ) -> Attempt<Answer> {
+        let (reply, effects) = self.look(ctx, hint, op).await?;
+        Ok(Answer::with_bulk(&reply, effects.bulk.into_iter().collect()))
+    }
+
+    /// As [`Mds::read`], with a result for the server itself.
+    pub(crate) async fn look<R>(
+        &self,
+        ctx: &Context,
+        hint: &[Key],
+        op: impl Fn(&mut Tx<'_>) -> Step<R>,
+    ) -> Attempt<(R, Effects)> {
         let mut wants = Wants::new(hint);
         loop {
             wants.again()?;
             ctx.prefetch(&wants.rows).await?;
             let (result, effects, unsettled) = {
                 let memory = self.memory.borrow();
-                let shared = Shared::new(ctx, &memory.kept, &wants);
+                let shared = Shared::new(ctx, &memory.leases, &wants);
                 let mut txn = ctx.store().begin();
                 let mut tx = Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0)));
-                let result = unless_kept(op(&mut tx), &shared.kept());
+                let result = unless_leased(op(&mut tx), &shared.conflicts());
                 (result, std::mem::take(&mut tx.effects), shared.unsettled.get())
             };
             let result = match result {
-                Ok(reply) => Ok(Answer::with_bulk(&reply, effects.bulk.iter().cloned().collect())),
-                Err(Halt::Fail(error)) => Err(error),
+                Ok(reply) => Ok((reply, effects)),
+                Err(Halt::Fail(error)) => Err(error.into()),
                 Err(halt) => {
                     self.wait_for(ctx.session(), halt, &mut wants).await?;
                     continue;
                 }
             };
-            if result.is_ok() {
+            if let Ok((_, effects)) = &result {
                 self.grant(ctx.session(), &effects.granted);
-                self.grant_entries_write(ctx.session(), &effects);
+                self.grant_entries_write(ctx.session(), effects);
             }
-            self.settle(ctx, unsettled, &result).await?;
+            self.settle(ctx, unsettled, None).await?;
             return result;
         }
     }
@@ -153,32 +164,25 @@ impl Mds {
         ctx: &Context,
         hint: &[Key],
         op: impl Fn(&mut Tx<'_>) -> Step<R>,
-    ) -> Result<Answer, ErrorReply> {
-        if !self.has_room() {
+    ) -> Attempt<Answer> {
+        if !self.has_space() {
             let now = self.env.now();
-            self.memory.borrow_mut().kept.recall_entries_write(now);
+            self.memory.borrow_mut().leases.recall_entries_write(now);
         }
         let mut wants = Wants::new(hint);
         loop {
             wants.again()?;
             ctx.prefetch(&wants.rows).await?;
-            let (mut halted, mut effects) = (None, Effects::default());
-            let (result, unsettled) = {
-                let memory = self.memory.borrow();
-                let shared = Shared::new(ctx, &memory.kept, &wants);
-                let result = ctx.apply(|txn, transno| {
-                    self.apply(txn, &memory, &shared, self.origin(ctx, transno), &op, &mut effects, &mut halted)
-                });
-                (result, shared.unsettled.get())
+            let (result, effects, unsettled) = self.attempt(ctx, &wants, &op)?;
+            let result = match result {
+                Ok(answer) => Ok(answer),
+                Err(Halt::Fail(error)) => Err(Abort::Failed(error)),
+                Err(Halt::JournalFull) => Err(Abort::Retry(Retry::JournalFull)),
+                Err(halt) => {
+                    self.wait_for(ctx.session(), halt, &mut wants).await?;
+                    continue;
+                }
             };
-            if let Some(halt) = halted {
-                self.wait_for(ctx.session(), halt, &mut wants).await?;
-                continue;
-            }
-            if lacks_rows(&result) {
-                wants.rows.append(&mut effects.written);
-                continue;
-            }
             if result.is_ok() {
                 ctx.touch(&effects.touched);
                 self.follow(&effects);
@@ -187,12 +191,29 @@ impl Mds {
                 self.grant_data(ctx.session(), &effects);
                 self.grant_entries_write(ctx.session(), &effects);
             }
-            self.settle(ctx, unsettled, &result).await?;
+            self.settle(ctx, unsettled, result.as_ref().ok().map(|answer| answer.transno)).await?;
             let mut answer = result?;
             self.follow_up(ctx, &answer, &effects).await?;
             answer.bulk.extend(effects.bulk);
             return Ok(answer);
         }
+    }
+
+    /// One attempt of [`Mds::modify`], with its effects, and whether its reply waits for a commit of other sessions'
+    /// changes.
+    fn attempt<R: Encode>(
+        &self,
+        ctx: &Context,
+        wants: &Wants<'_>,
+        op: &impl Fn(&mut Tx<'_>) -> Step<R>,
+    ) -> Result<(Step<Answer>, Effects, bool), ErrorReply> {
+        let memory = self.memory.borrow();
+        let shared = Shared::new(ctx, &memory.leases, wants);
+        let mut update = ctx.begin()?;
+        let origin = self.origin(ctx, update.transno());
+        let (result, effects) = execute(update.txn(), &memory, &shared, origin, op);
+        let result = result.and_then(|reply| update.apply(&reply).map_err(|abort| not_applied(abort, &effects)));
+        Ok((result, effects, shared.unsettled.get()))
     }
 
     /// Executes a change of the server's own, outside of any request.
@@ -201,90 +222,58 @@ impl Mds {
         loop {
             wants.again()?;
             self.store.prefetch(&wants.rows).await.map_err(store_error)?;
-            let (mut halted, mut effects) = (None, Effects::default());
-            let target = self.target()?;
-            let result = target.apply(|txn, transno| {
-                let memory = self.memory.borrow();
-                let origin = Origin {
-                    session: SessionId(0),
-                    client: ClientId::default(),
-                    is_replay: false,
-                    transno,
-                    now_ns: self.env.unix_time().0,
-                    has_room: true,
-                    has_room_for_bytes: true,
-                };
-                self.apply(txn, &memory, &Alone, origin, &op, &mut effects, &mut halted)
-            });
-            if let Some(halt) = halted {
-                self.wait_for(SessionId(0), halt, &mut wants).await?;
-            } else if lacks_rows(&result) {
-                wants.rows.append(&mut effects.written);
-            } else if has_errno(&result, StoreErrorKind::Busy) {
-                self.store.sync().await.map_err(store_error)?;
-            } else {
-                let (reply, _) = result?;
-                self.follow(&effects);
-                return Ok(reply);
+            let (result, effects) = self.attempt_own(&op)?;
+            match result {
+                Ok(reply) => {
+                    self.follow(&effects);
+                    return Ok(reply);
+                }
+                Err(Halt::JournalFull) => self.store.sync().await.map_err(store_error)?,
+                Err(halt) => self.wait_for(SessionId(0), halt, &mut wants).await.map_err(Abort::into_error)?,
             }
         }
     }
 
-    /// Runs `op` over `txn`; the memory is updated right after that, before any other task runs. Nothing changes while
-    /// other clients hold leases on what it would change.
-    #[allow(clippy::too_many_arguments)] // one call's parts
-    fn apply<R>(
-        &self,
-        txn: &mut Txn,
-        memory: &Memory,
-        sharing: &dyn Sharing,
-        origin: Origin,
-        op: &impl Fn(&mut Tx<'_>) -> Step<R>,
-        effects: &mut Effects,
-        halted: &mut Option<Halt>,
-    ) -> Result<R, ErrorReply> {
-        let mut tx = Tx::new(txn, sharing, memory, origin);
-        let mut result = op(&mut tx);
-        *effects = std::mem::take(&mut tx.effects);
-        let mut kept = sharing.kept();
-        // What a client reclaims after a restart existed before any current lease.
-        if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() && effects.changing.is_empty() {
-            // While a truncate of a file is in progress, no client is shown the file. A client with buffered data may
-            // have to wait for the end of that truncate before it can send the data. So a change by the server itself
-            // does not wait for leases on that file. (Attribute leases were recalled when the truncate began.)
-            let hidden = |fid: &Fid| origin.session == SessionId(0) && memory.truncating.contains(fid);
-            let changes = effects.changes().filter(|fid| !hidden(fid));
-            let changes = changes.filter(|fid| memory.kept.conflicts(origin.session, *fid, Use::Changes));
-            kept.extend(changes.map(|fid| (fid, Use::Changes)));
-        }
-        result = unless_kept(result, &kept);
-        result.map_err(|halt| match halt {
-            Halt::Fail(error) => error,
-            halt => {
-                *halted = Some(halt);
-                Errno::EAGAIN.into()
-            }
-        })
+    /// One attempt of [`Mds::change`], with its effects.
+    fn attempt_own<R>(&self, op: &impl Fn(&mut Tx<'_>) -> Step<R>) -> Result<(Step<R>, Effects), ErrorReply> {
+        let target = self.target()?;
+        let mut update = target.begin()?;
+        let origin = Origin {
+            session: SessionId(0),
+            client: ClientId::default(),
+            is_replay: false,
+            transno: update.transno(),
+            now_ns: self.env.unix_time().0,
+            has_space: true,
+            has_space_for_inline: true,
+        };
+        let (result, effects) = execute(update.txn(), &self.memory.borrow(), &Alone, origin, op);
+        let result = result.and_then(|reply| match update.apply(&Empty {}) {
+            Ok(_) => Ok(reply),
+            Err(abort) => Err(not_applied(abort, &effects)),
+        });
+        Ok((result, effects))
     }
 
     /// Waits until the cause of the halt is resolved. Errors: ENOSPC if the operation needs space and there is none.
-    async fn wait_for<'a>(&'a self, session: SessionId, halt: Halt, wants: &mut Wants<'a>) -> Result<(), ErrorReply> {
+    async fn wait_for<'a>(&'a self, session: SessionId, halt: Halt, wants: &mut Wants<'a>) -> Attempt<()> {
         match halt {
-            Halt::Missing(key) => wants.rows.push(key),
-            Halt::Kept(uses) => {
+            Halt::Missing(mut keys) => wants.rows.append(&mut keys),
+            Halt::JournalFull => return Err(Abort::Retry(Retry::JournalFull)),
+            Halt::Leased(uses) => {
                 wants.awaiting.push(Awaiting::new(self, uses.keys().copied().collect()));
                 self.recall(session, &uses).await;
             }
             Halt::Truncating(fid) => self.wait_until(|memory| !memory.is_cut(fid)).await,
             Halt::Placing => self.wait_until(|memory| !memory.placing).await,
-            Halt::NoRoom if wants.made_room == limits::MAKE_ROOM_TIMES => return Err(no_room()),
-            Halt::NoRoom => {
-                wants.made_room += 1;
-                if !self.make_room().await? {
-                    return Err(no_room());
+            Halt::NoSpace if wants.freed_space == limits::FREE_SPACE_ATTEMPTS => return Err(no_space().into()),
+            Halt::NoSpace => {
+                wants.freed_space += 1;
+                if !self.free_space().await? {
+                    return Err(no_space().into());
                 }
             }
-            Halt::Fail(error) => return Err(error),
+            Halt::Fail(error) => return Err(error.into()),
         }
         Ok(())
     }
@@ -294,8 +283,8 @@ impl Mds {
     async fn recall(&self, session: SessionId, uses: &BTreeMap<Fid, Use>) {
         loop {
             let now = self.env.now();
-            let Some(end) = self.memory.borrow_mut().kept.recall(session, uses, now) else { return };
-            let waiter = self.lease_waits.waiter(self.memory.borrow().kept.may_end(session, uses));
+            let Some(end) = self.memory.borrow_mut().leases.recall(session, uses, now) else { return };
+            let waiter = self.lease_waits.waiter(self.memory.borrow().leases.may_end(session, uses));
             let ended = waiter.ended();
             self.evict_overdue();
             // The wait ends when the holder releases the lease or its time is over.
@@ -304,11 +293,11 @@ impl Mds {
     }
 
     /// Replies when all other clients have sent what they had buffered at the time of the request.
-    pub(crate) async fn send_kept(&self, session: SessionId) -> Answer {
-        let fids = self.memory.borrow().kept.data.of_others(session);
+    pub(crate) async fn flush_buffered(&self, session: SessionId) -> Answer {
+        let fids = self.memory.borrow().leases.data.of_others(session);
         // Send all recalls before waiting for one.
         for fid in &fids {
-            self.memory.borrow_mut().kept.recall_from_others(session, *fid, self.env.now());
+            self.memory.borrow_mut().leases.recall_from_others(session, *fid, self.env.now());
         }
         for fid in fids {
             self.wait_flushed(session, fid).await;
@@ -318,7 +307,7 @@ impl Mds {
 
     /// Evicts holders that block others for too long; their data leases end once they can write no more.
     pub(crate) fn evict_overdue(&self) {
-        let overdue = self.memory.borrow_mut().kept.take_overdue();
+        let overdue = self.memory.borrow_mut().leases.take_overdue();
         for (session, why) in overdue {
             let mds = self.strong();
             self.env.spawn(async move {
@@ -330,14 +319,14 @@ impl Mds {
     }
 
     fn grant(&self, session: SessionId, fids: &[Fid]) {
-        let kept = &mut self.memory.borrow_mut().kept;
-        fids.iter().for_each(|fid| kept.grant(session, *fid));
+        let leases = &mut self.memory.borrow_mut().leases;
+        fids.iter().for_each(|fid| leases.grant(session, *fid));
     }
 
     fn grant_data(&self, session: SessionId, effects: &Effects) {
-        let kept = &mut self.memory.borrow_mut().kept;
-        effects.granted_data.iter().for_each(|fid| kept.grant_data(session, *fid));
-        effects.reclaimed.iter().for_each(|(fid, holds)| kept.data.reclaim(session, *fid, *holds));
+        let leases = &mut self.memory.borrow_mut().leases;
+        effects.granted_data.iter().for_each(|fid| leases.grant_data(session, *fid));
+        effects.reclaimed.iter().for_each(|(fid, holds)| leases.data.reclaim(session, *fid, *holds));
     }
 
     fn grant_entries_write(&self, session: SessionId, effects: &Effects) {
@@ -346,12 +335,12 @@ impl Mds {
             .granted_entries_write
             .iter()
             .chain(&effects.changing)
-            .for_each(|fid| memory.kept.grant_entries_write(session, *fid));
+            .for_each(|fid| memory.leases.grant_entries_write(session, *fid));
         for (fid, parent) in &effects.alone {
-            memory.kept.set_exclusive(session, *fid, *parent);
+            memory.leases.set_exclusive(session, *fid, *parent);
         }
         if let Some(fid) = effects.removed
-            && memory.kept.data.closed(fid)
+            && memory.leases.data.closed(fid)
         {
             drop(memory);
             self.leases_ended(&[fid]);
@@ -360,8 +349,8 @@ impl Mds {
 
     /// Notes changes of a client that also holds a lease on the inode: they are not shown to others yet.
     fn note_changes(&self, session: SessionId, effects: &Effects) {
-        let kept = &mut self.memory.borrow_mut().kept;
-        effects.changes().for_each(|fid| kept.changed(session, fid));
+        let leases = &mut self.memory.borrow_mut().leases;
+        effects.changes().for_each(|fid| leases.changed(session, fid));
     }
 
     fn origin(&self, ctx: &Context, transno: Transno) -> Origin {
@@ -371,23 +360,20 @@ impl Mds {
             is_replay: ctx.is_replay(),
             transno,
             now_ns: ctx.time_ns(),
-            has_room: self.has_room(),
-            has_room_for_bytes: self.has_room_for_bytes(),
+            has_space: self.has_space(),
+            has_space_for_inline: self.has_space_for_inline(),
         }
     }
 
-    /// Commit-on-share: other sessions' changes that this reply shows are committed before it leaves.
-    async fn settle(
-        &self,
-        ctx: &Context,
-        unsettled: bool,
-        result: &Result<Answer, ErrorReply>,
-    ) -> Result<(), ErrorReply> {
-        match result {
-            _ if !unsettled => Ok(()),
-            Ok(answer) if answer.transno != Transno(0) => ctx.target().wait_committed(answer.transno).await,
-            _ => ctx.store().sync().await.map_err(store_error),
+    /// Commit-on-share: other sessions' changes that this reply shows are committed before it leaves. `applied`: the
+    /// request's own change.
+    async fn settle(&self, ctx: &Context, unsettled: bool, applied: Option<Transno>) -> Attempt<()> {
+        match applied {
+            _ if !unsettled => {}
+            Some(transno) => ctx.target().wait_committed(transno).await?,
+            None => ctx.store().sync().await?,
         }
+        Ok(())
     }
 
     /// Shows the new layout of `fid` once `transno` is committed. In its own task, as the request's client may
@@ -445,19 +431,45 @@ impl Mds {
     }
 }
 
-/// Neither a reply nor an error may leave while other clients hold conflicting leases.
-fn unless_kept<R>(result: Step<R>, kept: &BTreeMap<Fid, Use>) -> Step<R> {
-    match result {
-        Ok(_) | Err(Halt::Fail(_)) if !kept.is_empty() => Err(Halt::Kept(kept.clone())),
-        result => result,
+/// Runs `op` over `txn`. The caller updates the memory right after it has applied that, before any other task runs.
+/// Nothing changes while other clients hold leases on what it would change.
+fn execute<R>(
+    txn: &mut Txn,
+    memory: &Memory,
+    sharing: &dyn Sharing,
+    origin: Origin,
+    op: &impl Fn(&mut Tx<'_>) -> Step<R>,
+) -> (Step<R>, Effects) {
+    let mut tx = Tx::new(txn, sharing, memory, origin);
+    let result = op(&mut tx);
+    let effects = std::mem::take(&mut tx.effects);
+    let mut conflicts = sharing.conflicts();
+    // What a client reclaims after a restart existed before any current lease.
+    if result.is_ok() && !origin.is_replay && effects.reclaimed.is_empty() && effects.changing.is_empty() {
+        // While a truncate of a file is in progress, no client is shown the file. A client with buffered data may
+        // have to wait for the end of that truncate before it can send the data. So a change by the server itself
+        // does not wait for leases on that file. (Attribute leases were recalled when the truncate began.)
+        let hidden = |fid: &Fid| origin.session == SessionId(0) && memory.truncating.contains(fid);
+        let changes = effects.changes().filter(|fid| !hidden(fid));
+        let changes = changes.filter(|fid| memory.leases.conflicts(origin.session, *fid, Use::Changes));
+        conflicts.extend(changes.map(|fid| (fid, Use::Changes)));
+    }
+    (unless_leased(result, &conflicts), effects)
+}
+
+/// Why the transaction of these effects was not applied.
+fn not_applied(abort: Abort, effects: &Effects) -> Halt {
+    match abort {
+        Abort::Retry(Retry::NotResident) => Halt::Missing(effects.written.clone()),
+        Abort::Retry(Retry::JournalFull) => Halt::JournalFull,
+        Abort::Failed(error) => Halt::Fail(error),
     }
 }
 
-/// True if rows that the transaction sets were not in memory: nothing was changed.
-fn lacks_rows<R>(result: &Result<R, ErrorReply>) -> bool {
-    has_errno(result, StoreErrorKind::NotResident)
-}
-
-fn has_errno<R>(result: &Result<R, ErrorReply>, kind: StoreErrorKind) -> bool {
-    result.as_ref().is_err_and(|error| error.errno == store_error(StoreError::new(kind, "")).errno)
+/// Neither a reply nor an error may leave while other clients hold conflicting leases.
+fn unless_leased<R>(result: Step<R>, conflicts: &BTreeMap<Fid, Use>) -> Step<R> {
+    match result {
+        Ok(_) | Err(Halt::Fail(_)) if !conflicts.is_empty() => Err(Halt::Leased(conflicts.clone())),
+        result => result,
+    }
 }

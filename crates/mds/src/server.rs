@@ -12,19 +12,19 @@ use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid, WriteId,
     limits::LEASE_TERM,
     message::{
-        AwaitRecalls, Empty, ExtendLayout, LayoutSpec, LookupStatahead, Migrate, Op, Open, OpenReply, Outline,
-        RecallsReply, SetAttr, SetLayout,
+        AwaitRecalls, ExtendLayout, LayoutSpec, LookupStatahead, Migrate, Op, Open, OpenReply, Outline, RecallsReply,
+        SetAttr, SetLayout,
     },
 };
 use forebay_store::Store;
-use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
+use forebay_target::{Answer, Attempt, Context, Service, Target, TargetOptions};
 
 use crate::{
     bootstrap::Owner,
     inode::Inode,
     keys::{self, Key},
     leases::LeaseWaits,
-    leases::{Leases, Told},
+    leases::{Leases, PendingRecalls},
     limits, load,
     memory::Memory,
     opens::OpenChange,
@@ -84,7 +84,7 @@ pub struct Mds {
     /// Requests that wait for leases.
     pub(crate) lease_waits: LeaseWaits,
     /// Time and result of the last measurement of free space.
-    room: Cell<(Time, u64)>,
+    space: Cell<(Time, u64)>,
     /// Number of writes to OSTs since this start of the server.
     writes: Cell<u64>,
     /// A weak reference to itself, for background tasks.
@@ -105,9 +105,9 @@ impl Mds {
             load::bootstrap(env, &store, options.owner, options.osts.keys().copied()).await?;
             let mut memory = load::memory(&store).await?;
             overlay(&mut memory.default_layout, &options.default_layout);
-            memory.kept = Leases::new(store.incarnation());
+            memory.leases = Leases::new(store.incarnation());
             for (session, fid) in memory.opens.writers() {
-                memory.kept.data.presume(session, fid);
+                memory.leases.data.presume(session, fid);
             }
             let life = (store.identity().target, store.incarnation());
             let addresses = OstAddresses { known: options.osts.clone(), map: options.target.map.clone() };
@@ -126,7 +126,7 @@ impl Mds {
                 target: RefCell::default(),
                 changed: Notify::new(),
                 lease_waits: LeaseWaits::default(),
-                room: Cell::new((Time(0), 0)),
+                space: Cell::new((Time(0), 0)),
                 writes: Cell::new(0),
                 this: OnceCell::new(),
             });
@@ -167,7 +167,7 @@ impl Mds {
         for change in &effects.opens {
             memory.opens.follow(*change);
             if let OpenChange::Closed { fid, session, .. } = *change {
-                let closed = memory.opens.count(fid).writers == 0 && memory.kept.data.closed(fid);
+                let closed = memory.opens.count(fid).writers == 0 && memory.leases.data.closed(fid);
                 if memory.left(session, fid) || closed {
                     ended.push(fid);
                 }
@@ -179,7 +179,7 @@ impl Mds {
         memory.truncating.extend(effects.hidden);
         memory.placing |= effects.table.is_some();
         if let Some((sequence, client)) = effects.lease {
-            memory.leases.insert(sequence, client);
+            memory.sequences.insert(sequence, client);
             memory.next_sequence = memory.next_sequence.max(sequence.0 + 1);
         }
         if effects.destroys {
@@ -225,44 +225,44 @@ impl Mds {
     }
 
     /// True while there is space for more than deletes.
-    pub(crate) fn has_room(&self) -> bool {
-        self.room_bytes() > limits::KEEP_FREE_BYTES
+    pub(crate) fn has_space(&self) -> bool {
+        self.usable_bytes() > limits::KEEP_FREE_BYTES
     }
 
     /// True while there is also space for inline data: for as much as may arrive before the next measurement.
-    pub(crate) fn has_room_for_bytes(&self) -> bool {
-        self.room_bytes() > limits::KEEP_FREE_BYTES + limits::INLINE_ROOM_BYTES
+    pub(crate) fn has_space_for_inline(&self) -> bool {
+        self.usable_bytes() > limits::KEEP_FREE_BYTES + limits::INLINE_SPACE_BYTES
     }
 
     /// Free space minus what the pages of unwritten changes may take.
-    fn room_bytes(&self) -> u64 {
-        let (asked, answer) = self.room.get();
+    fn usable_bytes(&self) -> u64 {
+        let (asked, answer) = self.space.get();
         let now = self.env.now();
-        if asked != Time(0) && now.since(asked) < limits::ROOM_INTERVAL {
+        if asked != Time(0) && now.since(asked) < limits::SPACE_INTERVAL {
             return answer;
         }
         let dirty_bytes = self.store.stats().table_dirty_bytes;
-        let room = self.store.space().available_bytes.saturating_sub(2 * dirty_bytes);
-        self.room.set((now, room));
-        room
+        let bytes = self.store.space().available_bytes.saturating_sub(2 * dirty_bytes);
+        self.space.set((now, bytes));
+        bytes
     }
 
     /// Writes the changed rows with a checkpoint. Until then each takes space twice, at its old and its new position,
     /// and the space of deleted rows is not free yet. False if there is no space for that.
-    pub(crate) async fn make_room(&self) -> Result<bool, ErrorReply> {
+    pub(crate) async fn free_space(&self) -> Attempt<bool> {
         if self.store.stats().table_dirty_bytes == 0 {
             return Ok(false);
         }
-        let Ok(written) = self.env.timeout(limits::MAKE_ROOM_TIMEOUT, self.store.checkpoint()).await else {
+        let Ok(written) = self.env.timeout(limits::FREE_SPACE_TIMEOUT, self.store.checkpoint()).await else {
             return Ok(false);
         };
-        written.map_err(store_error)?;
-        let room = self.store.space().available_bytes;
-        self.room.set((Time(0), room));
-        Ok(room > limits::KEEP_FREE_BYTES)
+        written?;
+        let bytes = self.store.space().available_bytes;
+        self.space.set((Time(0), bytes));
+        Ok(bytes > limits::KEEP_FREE_BYTES)
     }
 
-    async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Result<Answer, ErrorReply> {
+    async fn dispatch(self: Rc<Self>, ctx: Context, op: Op, body: Bytes) -> Attempt<Answer> {
         /// Decodes the request, prefetches its first rows, and applies it.
         macro_rules! run {
             ($how:ident, $keys:path, $apply:path) => {{
@@ -304,15 +304,15 @@ impl Mds {
             Op::Migrate => run!(modify, ops::migrate::keys, ops::migrate::apply),
             Op::SetPool => run!(modify, ops::pool::keys, ops::pool::set),
             Op::GetPools => Ok(Answer::read(&ops::pool::list(self.memory.borrow().placement.newest_table()))),
-            Op::Lock => self.lock(&ctx, &body).await,
-            Op::AwaitRecalls => self.await_recalls(&ctx, &body).await,
+            Op::Lock => Ok(self.lock(&ctx, &body).await?),
+            Op::AwaitRecalls => Ok(self.await_recalls(&ctx, &body).await?),
             Op::Claim => self.claim(&ctx, &body).await,
             Op::FinishDestroys => self.finish_destroys(&body).await,
-            Op::FlushBuffered => Ok(self.send_kept(ctx.session()).await),
+            Op::FlushBuffered => Ok(self.flush_buffered(ctx.session()).await),
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
             _ => {
                 let message = format!("{} is not an operation of a metadata server", op.name());
-                Err(ErrorReply::new(Errno::EOPNOTSUPP, message))
+                Err(ErrorReply::new(Errno::EOPNOTSUPP, message).into())
             }
         }
     }
@@ -321,11 +321,11 @@ impl Mds {
     /// there are none for a while.
     async fn await_recalls(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
         let said: AwaitRecalls = Decode::from_bytes(body)?;
-        let ended = self.memory.borrow_mut().kept.acknowledge(ctx.session(), &said);
+        let ended = self.memory.borrow_mut().leases.acknowledge(ctx.session(), &said);
         self.leases_ended(&ended);
         let until = self.env.now() + limits::RECALL_WAIT;
         loop {
-            let Told { fids, data, sequence, next } = self.memory.borrow_mut().kept.recalls(ctx.session());
+            let PendingRecalls { fids, data, sequence, next } = self.memory.borrow_mut().leases.recalls(ctx.session());
             let next = next.notified();
             let left = until.since(self.env.now());
             if !fids.is_empty() || !data.is_empty() || left.is_zero() {
@@ -335,29 +335,23 @@ impl Mds {
         }
     }
 
-    async fn lookup_statahead(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+    async fn lookup_statahead(&self, ctx: &Context, body: &[u8]) -> Attempt<Answer> {
         let request: LookupStatahead = Decode::from_bytes(body)?;
         let (parent, keys) = (request.lookup.parent, ops::lookup::keys(&request.lookup));
-        let first = Cell::new(0);
-        self.read(ctx, &keys, |tx| {
-            first.set(ops::lookup_statahead::first(tx, &request)?);
-            Ok(Empty {})
-        })
-        .await?;
-        let (from, to) = (keys::dirent(parent, first.get()), keys::after(keys::dirents(parent).as_ref()));
-        let rows =
-            self.store.scan(from.as_ref(), &to, ops::lookup_statahead::rows(&request)).await.map_err(store_error)?;
+        let (first, _) = self.look(ctx, &keys, |tx| ops::lookup_statahead::first(tx, &request)).await?;
+        let (from, to) = (keys::dirent(parent, first), keys::after(keys::dirents(parent).as_ref()));
+        let rows = self.store.scan(from.as_ref(), &to, ops::lookup_statahead::rows(&request)).await?;
         let others = ops::readdir::decode(&rows)?;
         prefetch_in_steps(ctx, &ops::lookup_statahead::other_keys(&request, &others)).await?;
         self.read(ctx, &keys, |tx| ops::lookup_statahead::apply(tx, &request, &others)).await
     }
 
-    async fn readdir(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+    async fn readdir(&self, ctx: &Context, body: &[u8]) -> Attempt<Answer> {
         let request = Decode::from_bytes(body)?;
         // Other clients' delayed changes are sent to the MDT before the scan.
         self.read(ctx, &ops::readdir::keys(&request), |tx| ops::readdir::shows(tx, &request)).await?;
         let (from, to, limit) = ops::readdir::rows(&request);
-        let rows = self.store.scan(from.as_ref(), &to, limit).await.map_err(store_error)?;
+        let rows = self.store.scan(from.as_ref(), &to, limit).await?;
         let entries = ops::readdir::decode(&rows)?;
         prefetch_in_steps(ctx, &ops::readdir::inode_keys(&request, &entries)).await?;
         self.read(ctx, &ops::readdir::keys(&request), |tx| {
@@ -368,7 +362,7 @@ impl Mds {
 }
 
 /// Prefetches in small steps: a small cache need not hold all rows at once.
-async fn prefetch_in_steps(ctx: &Context, keys: &[Key]) -> Result<(), ErrorReply> {
+async fn prefetch_in_steps(ctx: &Context, keys: &[Key]) -> Attempt<()> {
     for keys in keys.chunks(limits::PREFETCH_ROWS) {
         ctx.prefetch(keys).await?;
     }
@@ -390,8 +384,8 @@ impl Service for Mds {
         Ok(())
     }
 
-    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Result<Answer, ErrorReply> {
-        self.memory.borrow_mut().kept.heard(ctx.session(), self.env.now());
+    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Attempt<Answer> {
+        self.memory.borrow_mut().leases.note_request(ctx.session(), self.env.now());
         self.dispatch(ctx, op, body).await
     }
 
@@ -415,7 +409,7 @@ impl Service for Mds {
 
     async fn recovered(self: Rc<Self>) {
         if let Ok(target) = self.target() {
-            self.memory.borrow_mut().kept.data.recovered(|session| target.has_session(session));
+            self.memory.borrow_mut().leases.data.recovered(|session| target.has_session(session));
             self.memory_changed();
         }
         self.start_background().await;
@@ -423,7 +417,7 @@ impl Service for Mds {
 
     async fn session_ended(self: Rc<Self>, session: SessionId, client: ClientId, evicted: bool) {
         if !evicted {
-            self.memory.borrow_mut().kept.forget(session);
+            self.memory.borrow_mut().leases.forget(session);
             self.memory_changed();
         }
         // This may wait for OSTs that are away; nothing else should wait for it.
@@ -442,13 +436,13 @@ impl Service for Mds {
 
     fn status(&self) -> String {
         let memory = self.memory.borrow();
-        let (leases, granted, recalled) = memory.kept.counters();
+        let (leases, granted, recalled) = memory.leases.counters();
         format!(
             "{{\"inodes\": {}, \"open_handles\": {}, \"truncating\": {}, \"leased_sequences\": {}, \"collecting\": {}, \"locks\": {}, \"leases\": {}, \"leases_granted\": {}, \"leases_recalled\": {}}}",
             memory.inodes,
             memory.opens.handle_count(),
             memory.truncating.len(),
-            memory.leases.len(),
+            memory.sequences.len(),
             self.collecting.get(),
             memory.locks.len(),
             leases,

@@ -54,7 +54,7 @@ pub struct World {
     /// The next requests are executed again after a restart.
     pub is_replay: bool,
     /// True if creates find space.
-    pub has_room: bool,
+    pub has_space: bool,
     /// The effects of the last operation.
     pub effects: Effects,
     transno: u64,
@@ -69,7 +69,7 @@ impl World {
             memory: Memory::new(0, 42),
             session: SessionId(1),
             now_ns: 1_700_000_000_000_000_000,
-            has_room: true,
+            has_space: true,
             is_replay: false,
             effects: Effects::default(),
             transno: 0,
@@ -79,7 +79,7 @@ impl World {
             .memory
             .placement
             .push(Transno(0), &Table { weights: [(0, 1), (1, 1), (2, 1)].into(), ..Table::default() });
-        world.memory.leases.insert(forebay_proto::FidSequence(1), world.client());
+        world.memory.sequences.insert(forebay_proto::FidSequence(1), world.client());
         let mut rows = Overlay { base: &BTreeMap::new(), changes: BTreeMap::new() };
         bootstrap::write(&mut rows, bootstrap::Owner::default(), 42, world.now_ns);
         world.rows = rows.changes.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
@@ -106,7 +106,7 @@ impl World {
     pub fn errno<R: std::fmt::Debug>(&mut self, op: impl FnOnce(&mut Tx<'_>) -> Step<R>) -> Errno {
         match self.attempt(op) {
             Err(Halt::Fail(error)) => error.errno,
-            Err(Halt::NoRoom) => Errno::ENOSPC,
+            Err(Halt::NoSpace) => Errno::ENOSPC,
             other => panic!("it should have failed: {other:?}"),
         }
     }
@@ -121,8 +121,8 @@ impl World {
             is_replay: self.is_replay,
             transno: Transno(self.transno),
             now_ns: self.now_ns,
-            has_room: self.has_room,
-            has_room_for_bytes: self.has_room,
+            has_space: self.has_space,
+            has_space_for_inline: self.has_space,
         };
         let mut rows = Overlay { base: &self.rows, changes: BTreeMap::new() };
         let mut tx = Tx::new(&mut rows, &Alone, &self.memory, origin);

@@ -54,7 +54,7 @@ pub trait Sharing {
     fn note(&self, key: Key);
 
     /// The inodes noted so far on which other clients hold conflicting leases. Called once, at the end.
-    fn kept(&self) -> BTreeMap<Fid, Use> {
+    fn conflicts(&self) -> BTreeMap<Fid, Use> {
         BTreeMap::new()
     }
 
@@ -85,9 +85,9 @@ pub struct Origin {
     /// The server's Unix time; a replay keeps that of its first execution.
     pub now_ns: i64,
     /// True if the MDT's device has space for more than deletes.
-    pub has_room: bool,
+    pub has_space: bool,
     /// True if it also has space for inline data.
-    pub has_room_for_bytes: bool,
+    pub has_space_for_inline: bool,
 }
 
 /// What remains to be done after the transaction was applied.
@@ -176,7 +176,7 @@ impl<'a> Tx<'a> {
     /// A row as it is, whichever session changed it.
     pub fn row(&self, key: Key) -> Step<Option<Bytes>> {
         self.rows.get(key.as_ref()).map_err(|error| match error.kind {
-            StoreErrorKind::NotResident => Halt::Missing(key),
+            StoreErrorKind::NotResident => Halt::Missing(vec![key]),
             _ => Halt::Fail(forebay_target::store_error(error)),
         })
     }
@@ -208,7 +208,7 @@ impl<'a> Tx<'a> {
         if at_ns == 0 {
             return Ok(());
         }
-        let has_names = || self.memory.kept.data.entries_write_of(self.origin.session, parent).is_some();
+        let has_names = || self.memory.leases.data.entries_write_of(self.origin.session, parent).is_some();
         if !self.origin.is_replay && !has_names() && !planted(Bug::LateChangeMade) {
             let words = format!("a change of {parent} was answered under a lease that has ended since");
             return Err(ErrorReply::new(Errno::ESTALE, words).into());
@@ -334,11 +334,11 @@ impl<'a> Tx<'a> {
     }
 
     /// Halts an operation that would use the last free bytes, which deletes need. A replay had its space.
-    pub fn need_room(&self) -> Step<()> {
-        if self.origin.has_room || self.origin.is_replay || self.answered {
+    pub fn need_space(&self) -> Step<()> {
+        if self.origin.has_space || self.origin.is_replay || self.answered {
             return Ok(());
         }
-        Err(Halt::NoRoom)
+        Err(Halt::NoSpace)
     }
 }
 /// The error for a file whose truncate is stuck on an OST.

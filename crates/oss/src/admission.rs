@@ -7,7 +7,7 @@ use forebay_proto::{
     Errno, ErrorReply, Fid,
     message::{CommitLevel, ObjectRef},
 };
-use forebay_target::Context;
+use forebay_target::{Attempt, Context};
 
 use crate::{
     Oss,
@@ -43,16 +43,16 @@ pub fn stale(fid: Fid, have: u64, got: u64) -> ErrorReply {
 impl Oss {
     /// Waits until the request may act on its object; returns the object's row, including all acknowledged changes.
     /// Replays are never refused here.
-    pub(crate) async fn admissible(&self, ctx: &Context, object: &ObjectRef) -> Result<Option<ObjectRow>, ErrorReply> {
+    pub(crate) async fn admissible(&self, ctx: &Context, object: &ObjectRef) -> Attempt<Option<ObjectRow>> {
         self.target().wait_applied(Some(object.fid)).await;
         self.may_write(ctx, object).await
     }
 
     /// As [`Oss::admissible`], for requests that do not show other clients' changes: the row as applied.
-    pub(crate) async fn may_write(&self, ctx: &Context, object: &ObjectRef) -> Result<Option<ObjectRow>, ErrorReply> {
+    pub(crate) async fn may_write(&self, ctx: &Context, object: &ObjectRef) -> Attempt<Option<ObjectRow>> {
         let fid = object.fid;
         if self.destroyed.borrow().contains(fid) && !ctx.is_replay() {
-            return Err(ErrorReply::new(Errno::ESTALE, format!("{fid} was destroyed")));
+            return Err(ErrorReply::new(Errno::ESTALE, format!("{fid} was destroyed")).into());
         }
         let deadline = self.env().now() + crate::limits::TRUNCATE_WAIT;
         loop {
@@ -67,16 +67,14 @@ impl Oss {
                 }
                 Standing::Stale => {
                     let have = row.map_or(0, |row| row.truncate_epoch);
-                    return Err(stale(fid, have, object.truncate_epoch));
+                    return Err(stale(fid, have, object.truncate_epoch).into());
                 }
                 Standing::Ahead => {}
             }
             let left = deadline.since(self.env().now());
             if self.env().timeout(left, truncated).await.is_err() {
-                return Err(ErrorReply::new(
-                    Errno::RECOVERING,
-                    format!("{fid}: truncate {} has not arrived yet", object.truncate_epoch),
-                ));
+                let words = format!("{fid}: truncate {} has not arrived yet", object.truncate_epoch);
+                return Err(ErrorReply::new(Errno::RECOVERING, words).into());
             }
         }
     }

@@ -12,7 +12,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use forebay_env::{Bug, planted, sync::Notify};
 use forebay_proto::{ErrorReply, Fid, SessionId, Transno, message::AppendOffset};
-use forebay_target::Context;
+use forebay_target::{Attempt, Context};
 
 use crate::{Oss, limits, recent::Recent};
 
@@ -128,7 +128,7 @@ impl Oss {
     }
 
     /// Waits until the reported appends of the file were sent again.
-    pub(crate) async fn reported_appends_return(&self, ctx: &Context, fid: Fid) -> Result<(), ErrorReply> {
+    pub(crate) async fn reported_appends_return(&self, ctx: &Context, fid: Fid) -> Attempt<()> {
         let is_over = |place: &AppendOffset| self.target().has_done(place.session, place.slot, place.sequence);
         loop {
             let returned = self.append_offsets.returned.notified();

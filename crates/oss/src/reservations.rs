@@ -22,8 +22,8 @@ use std::{
 };
 
 use forebay_env::{Bug, Time, planted, sync::Notify};
-use forebay_proto::{ErrorReply, Fid, Incarnation, SessionId};
-use forebay_target::Context;
+use forebay_proto::{Fid, Incarnation, SessionId};
+use forebay_target::{Attempt, Context};
 
 use crate::{Oss, limits};
 
@@ -264,7 +264,7 @@ impl Oss {
         ctx: &Context,
         (fid, truncate_epoch): (Fid, Option<u64>),
         length: u64,
-    ) -> Result<Option<Turn>, ErrorReply> {
+    ) -> Attempt<Option<Turn>> {
         while !self.reservations.is_empty(fid) {
             let row = self.load_applied(fid).await?.unwrap_or_default();
             if self.reservations.is_empty(fid) {

@@ -13,7 +13,7 @@ use forebay_proto::{
     message::{ObjectRef, Op},
 };
 use forebay_store::Store;
-use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
+use forebay_target::{Answer, Attempt, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
     ObjectRow, append_offsets::AppendOffsets, destroyed::Destroyed, grants::Grants, growing::Growing,
@@ -91,15 +91,15 @@ impl Oss {
     }
 
     /// The object's row, including all acknowledged changes.
-    pub(crate) async fn load(&self, fid: Fid) -> Result<Option<ObjectRow>, ErrorReply> {
+    pub(crate) async fn load(&self, fid: Fid) -> Attempt<Option<ObjectRow>> {
         self.target().wait_applied(Some(fid)).await;
         self.load_applied(fid).await
     }
 
     /// The object's row as applied, read from the device if need be.
-    pub(crate) async fn load_applied(&self, fid: Fid) -> Result<Option<ObjectRow>, ErrorReply> {
-        let value = self.store.load(&object::key(fid)).await.map_err(store_error)?;
-        value.map(|v| decode(&v)).transpose()
+    pub(crate) async fn load_applied(&self, fid: Fid) -> Attempt<Option<ObjectRow>> {
+        let value = self.store.load(&object::key(fid)).await?;
+        Ok(value.map(|v| decode(&v)).transpose()?)
     }
 
     /// How many bytes of `range` are reserved and hold no data.
@@ -108,7 +108,7 @@ impl Oss {
         fid: Fid,
         row: Option<&ObjectRow>,
         range: &std::ops::Range<u64>,
-    ) -> Result<u64, ErrorReply> {
+    ) -> Attempt<u64> {
         let Some(row) = row.filter(|row| row.aside.bytes() > 0) else { return Ok(0) };
         let mut bytes = 0;
         for part in row.aside.within(range) {
@@ -118,14 +118,13 @@ impl Oss {
     }
 
     /// How many bytes of `range` hold data.
-    pub(crate) async fn data_bytes(&self, fid: Fid, range: std::ops::Range<u64>) -> Result<u64, ErrorReply> {
+    pub(crate) async fn data_bytes(&self, fid: Fid, range: std::ops::Range<u64>) -> Attempt<u64> {
         let (mut from, mut bytes) = (range.start, 0);
         // Writes mostly have few extents under them, whatever their length. The limit bounds the extents that one step
         // reads.
         let limit = ((range.end - range.start) / BLOCK_BYTES + 4).min(crate::limits::MAP_EXTENTS as u64) as usize;
         loop {
-            let found = self.store.data_ranges(fid, from, limit).await;
-            let (ranges, next) = found.map_err(store_error)?;
+            let (ranges, next) = self.store.data_ranges(fid, from, limit).await?;
             bytes += ranges.iter().map(|of| of.end.min(range.end).saturating_sub(of.start)).sum::<u64>();
             match next {
                 Some(next) if next > from && next < range.end => from = next,
@@ -135,7 +134,7 @@ impl Oss {
     }
 
     /// Waits, after a request that may have made a file larger, until the size watchers of the file know its size.
-    async fn tell_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
+    async fn notify_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
         let never_grow = matches!(
             op,
             Op::WriteReserved | Op::RemoveWritten | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate
@@ -187,10 +186,10 @@ impl Service for Oss {
         Ok(())
     }
 
-    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply> {
+    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Attempt<Answer> {
         let answer = ops::dispatch(&self, &ctx, op, &body, bulk).await?;
         if !ctx.is_replay() {
-            self.tell_watchers(ctx.session(), op, &body).await;
+            self.notify_watchers(ctx.session(), op, &body).await;
         }
         Ok(answer)
     }

@@ -119,11 +119,12 @@ impl Oss {
     /// longer, its client must also have received the reply.
     fn is_over(&self, change: &Change) -> bool {
         let Change { session, slot, sequence, transno, growth, .. } = *change;
-        let is_heard = || growth == Growth::None || self.target().has_reply_received(session, slot, sequence, transno);
-        transno <= self.store().last_committed() || self.is_told(change) && is_heard()
+        let is_received =
+            || growth == Growth::None || self.target().has_reply_received(session, slot, sequence, transno);
+        transno <= self.store().last_committed() || self.is_replied(change) && is_received()
     }
 
-    fn is_told(&self, change: &Change) -> bool {
+    fn is_replied(&self, change: &Change) -> bool {
         let Change { session, slot, sequence, transno, .. } = *change;
         transno <= self.store().last_committed() || self.target().has_replied(session, slot, sequence, transno)
     }
@@ -131,13 +132,13 @@ impl Oss {
     /// The same for a request of `session`. Of its own changes the replies need only have left: they arrive in that
     /// order.
     fn is_over_for(&self, change: &Change, session: SessionId, look: Look<'_>) -> bool {
-        let has_to_be_heard = match look {
+        let has_to_be_received = match look {
             Look::Show(_) => change.growth == Growth::Append && !planted(Bug::UnacknowledgedAppendShown),
             Look::Overwrite(_) => false,
             // Replies to earlier appends may be lost: the reply lists those appends.
             Look::Append => change.growth == Growth::Size,
         };
-        if has_to_be_heard && change.session != session { self.is_over(change) } else { self.is_told(change) }
+        if has_to_be_received && change.session != session { self.is_over(change) } else { self.is_replied(change) }
     }
 
     /// Records that `ctx` changes `ranges` of the object, under `transno`.

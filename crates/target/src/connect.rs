@@ -14,7 +14,7 @@ use forebay_rpc::server::{Connection, Request};
 use forebay_store::CommitPoint;
 
 use crate::{
-    Answer, Context, TargetState,
+    Answer, Attempt, Context, TargetState,
     core::Core,
     limits,
     rows::{self, FenceRow, SessionRow},
@@ -318,7 +318,7 @@ impl Core {
 
     /// Fences a client: ends its session and refuses all its later requests. The fence is in the same transaction as
     /// the reply.
-    pub(crate) async fn fence(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+    pub(crate) async fn fence(&self, ctx: &Context, body: &[u8]) -> Attempt<Answer> {
         let client = Fence::from_bytes(body)?.client;
         if planted(Bug::FenceSkipped) {
             ctx.prefetch::<[u8; 0]>(&[]).await?;

@@ -15,12 +15,13 @@ use forebay_rpc::limits::CONTROL_SLOT;
 use forebay_store::{CommitPoint, Store, Txn};
 
 use crate::{
-    Target, Ticket,
-    core::{Core, RUN_AGAIN, RUN_AGAIN_AFTER_COMMIT, store_error},
+    Abort, Attempt, Target, Ticket, Update,
+    core::Core,
     dispatch::reply_to,
     limits,
     rows::{self, ReplyRow},
-    session::{Kept, Reply, Session},
+    session::{CachedReply, Reply, Session},
+    update::TransnoOrigin,
 };
 
 /// A service's answer to a request.
@@ -117,8 +118,8 @@ impl Context {
         ns
     }
 
-    fn kept(&self, transno: Transno, body: &Bytes) -> Kept {
-        Kept { transno, time_ns: self.inner.time_ns.get(), op: self.header().op, body: body.clone() }
+    fn cached_reply(&self, transno: Transno, body: &Bytes) -> CachedReply {
+        CachedReply { transno, time_ns: self.inner.time_ns.get(), op: self.header().op, body: body.clone() }
     }
 
     pub(crate) fn reply(&self, body: Bytes) -> Reply {
@@ -169,13 +170,13 @@ impl Context {
 
     /// Brings rows to memory, including the request's own reply row. The last await before [`Context::apply`] or
     /// [`Ticket::apply`].
-    pub async fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), ErrorReply> {
+    pub async fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Attempt<()> {
         let reply = rows::reply_key(self.session(), self.inner.header.slot);
         let mut all: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         if self.keeps_reply() {
             all.push(&reply);
         }
-        self.store().prefetch(&all).await.map_err(store_error)
+        Ok(self.store().prefetch(&all).await?)
     }
 
     fn keeps_reply(&self) -> bool {
@@ -186,41 +187,29 @@ impl Context {
     /// Changes the target: gives the request its transno (a replay keeps its own), runs `change`, adds the reply row,
     /// and applies it all in one transaction. If `change` fails, nothing is changed and no transno is used up. At most
     /// once per request.
-    pub fn apply<R: Encode>(
-        &self,
-        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
-    ) -> Result<Answer, ErrorReply> {
-        let order = &self.core().order;
-        if let Some(transno) = self.replay_transno() {
-            return self.apply_as(transno, change);
-        }
-        assert!(order.line_is_empty(), "a target that uses tickets applies with tickets only");
-        let answer = self.apply_as(order.peek(), change)?;
-        order.give();
-        Ok(answer)
+    pub fn apply<R: Encode>(&self, change: impl FnOnce(&mut Txn, Transno) -> Attempt<R>) -> Attempt<Answer> {
+        let mut update = self.begin()?;
+        let transno = update.transno();
+        let reply = change(update.txn(), transno)?;
+        update.apply(&reply)
     }
 
-    /// Applies under `transno`, with the reply row.
-    pub(crate) fn apply_as<R: Encode>(
-        &self,
-        transno: Transno,
-        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
-    ) -> Result<Answer, ErrorReply> {
+    /// As [`Context::apply`], for a caller that fills and applies the transaction itself.
+    pub fn begin(&self) -> Result<Update<'_>, ErrorReply> {
+        if let Some(transno) = self.replay_transno() {
+            return self.begin_as(transno, TransnoOrigin::Assigned);
+        }
+        let order = &self.core().order;
+        assert!(order.line_is_empty(), "a target that uses tickets applies with tickets only");
+        self.begin_as(order.peek(), TransnoOrigin::Next)
+    }
+
+    /// Begins the update under `transno`, with the reply row.
+    pub(crate) fn begin_as(&self, transno: Transno, origin: TransnoOrigin) -> Result<Update<'_>, ErrorReply> {
         assert!(self.applied() == Transno(0), "a request is applied once");
-        let core = self.core();
-        core.check_running()?;
+        let update = Update::begin(self.core(), Some(self), transno, origin)?;
         self.check_session()?;
-        let mut txn = core.store.begin();
-        let body = Bytes::from(change(&mut txn, transno)?.to_bytes());
-        self.keep_reply(&mut txn, transno, &body)?;
-        txn.set_transno(transno);
-        let point = core.apply(txn)?;
-        core.order.applied(transno);
-        self.note_applied(transno, &body);
-        let header = self.header();
-        let bytes = u64::from(header.body_bytes) + u64::from(header.bulk_bytes);
-        self.inner.session.pinned.note(&core.store, point, bytes);
-        Ok(Answer { body, bulk: Vec::new(), transno })
+        Ok(update)
     }
 
     /// A request of an ended session changes nothing, however far its execution has come.
@@ -231,7 +220,8 @@ impl Context {
         Ok(())
     }
 
-    fn keep_reply(&self, txn: &mut Txn, transno: Transno, body: &Bytes) -> Result<(), ErrorReply> {
+    /// Adds the reply row.
+    pub(crate) fn keep_reply(&self, txn: &mut Txn, transno: Transno, body: &Bytes) -> Result<(), ErrorReply> {
         if body.len() > limits::REPLY_ROW_BYTES {
             let words = format!("a reply of {} bytes to a change; {} can be kept", body.len(), limits::REPLY_ROW_BYTES);
             return Err(ErrorReply::new(Errno::EFBIG, words));
@@ -244,42 +234,23 @@ impl Context {
         Ok(())
     }
 
-    fn note_applied(&self, transno: Transno, body: &Bytes) {
+    /// The update of the request was applied.
+    pub(crate) fn note_applied(&self, transno: Transno, body: &Bytes, point: CommitPoint) {
         let (session, header) = (&self.inner.session, &self.inner.header);
         self.inner.applied.set(transno);
         if header.slot != CONTROL_SLOT {
-            session.applied(header.slot, header.sequence, self.kept(transno, body));
+            session.applied(header.slot, header.sequence, self.cached_reply(transno, body));
         }
         match self.inner.in_line.get() {
             _ if self.is_replay() => {}
             true => session.applied_in_turn(transno),
             false => session.expect_reply(transno),
         }
+        let bytes = u64::from(header.body_bytes) + u64::from(header.bulk_bytes);
+        session.pinned.note(self.store(), point, bytes);
         let touched = self.inner.touched.take();
         let mut dirty = self.core().dirty.borrow_mut();
         touched.into_iter().for_each(|key| dirty.touch(key, session.id, transno));
-    }
-
-    /// Applies a transaction before the one with the reply (for example the log record of a truncate). It has no reply
-    /// row, and replay does not cover it. Commit it with [`Target::commit`] before anything outside depends on it. It
-    /// must be safe to repeat.
-    pub fn step<R>(
-        &self,
-        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
-    ) -> Result<(R, CommitPoint), ErrorReply> {
-        let core = self.core();
-        self.check_session()?;
-        if let Some(transno) = self.replay_transno() {
-            return core.apply_own(transno, false, change);
-        }
-        assert!(core.order.line_is_empty(), "a target that uses tickets applies with tickets only");
-        let transno = core.order.peek();
-        let applied = core.apply_own(transno, true, change)?;
-        core.order.give();
-        // No reply covers this change: other sessions wait for its commit as for any change of this session.
-        let mut dirty = core.dirty.borrow_mut();
-        self.inner.touched.take().into_iter().for_each(|key| dirty.touch(key, self.session(), transno));
-        Ok(applied)
     }
 
     /// Lets later replies of the session leave before this one: the change is committed, and its reply waits for other
@@ -315,7 +286,7 @@ impl Context {
         core.held.answered(fid, transno);
         // A resend is answered from the cached reply: the change is on its way to be applied.
         if header.slot != CONTROL_SLOT {
-            session.applied(header.slot, header.sequence, self.kept(transno, &body));
+            session.applied(header.slot, header.sequence, self.cached_reply(transno, &body));
         }
         session.ready(transno, Reply { transno, ..self.reply(body) });
         core.flush(session);
@@ -354,15 +325,14 @@ impl Context {
         self.inner.session.ended.get()
     }
 
-    /// After a failed [`Ticket::try_apply`]: returns when the caller should try again, or the error if it is final.
-    pub async fn again(&self, error: ErrorReply) -> Result<(), ErrorReply> {
-        match error.errno {
-            RUN_AGAIN => Ok(()),
-            RUN_AGAIN_AFTER_COMMIT => {
-                self.core().wait_any_commit().await;
+    /// Returns when an aborted attempt may be repeated. Errors: that of the attempt, if it is final.
+    pub async fn wait_to_retry(&self, abort: Abort) -> Result<(), ErrorReply> {
+        match abort {
+            Abort::Retry(retry) => {
+                self.core().wait_to_retry(retry).await;
                 Ok(())
             }
-            _ => Err(error),
+            Abort::Failed(error) => Err(error),
         }
     }
 

@@ -19,7 +19,8 @@ use forebay_rpc::{
 use forebay_store::{CommitPoint, Store, StoreError, StoreErrorKind, Txn};
 
 use crate::{
-    Asked, Target, TargetOptions, TargetState,
+    Abort, Asked, Attempt, Retry, Target, TargetOptions, TargetState,
+    attempt::{overloaded, store_error},
     dirty::Dirty,
     held::Held,
     limits,
@@ -28,25 +29,6 @@ use crate::{
     service::AnyService,
     session::{Reply, Session},
 };
-
-/// Internal errors of the store that make a request run again; they never cross the wire.
-pub(crate) const RUN_AGAIN: Errno = Errno(2001);
-/// As [`RUN_AGAIN`], after a commit.
-pub(crate) const RUN_AGAIN_AFTER_COMMIT: Errno = Errno(2002);
-
-/// What to answer for an error of the store. `NotResident` and `Busy` become an internal error that makes the target
-/// run the request again; it never crosses the wire.
-pub fn store_error(error: StoreError) -> ErrorReply {
-    let errno = match error.kind {
-        StoreErrorKind::Full => Errno::ENOSPC,
-        StoreErrorKind::NotResident => RUN_AGAIN,
-        StoreErrorKind::Busy => RUN_AGAIN_AFTER_COMMIT,
-        StoreErrorKind::Stopped => Errno::STOPPED,
-        StoreErrorKind::Invalid => Errno::EINVAL,
-        _ => Errno::EIO,
-    };
-    ErrorReply::new(errno, error.message)
-}
 
 /// Counters of a target.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,48 +118,40 @@ impl Core {
     }
 
     /// Applies a transaction. A final error of the store stops the target.
-    pub fn apply(&self, txn: Txn) -> Result<CommitPoint, ErrorReply> {
-        let point = txn.apply().map_err(|error| self.store_failed(error))?;
+    pub fn apply(&self, txn: Txn) -> Attempt<CommitPoint> {
+        let point = txn.apply().map_err(|error| self.note_error(error))?;
         self.last_point.set(Some(point));
         self.applied.notify_one();
         Ok(point)
-    }
-
-    /// Applies a change that answers no request. `moves`: it has its own transno, and `last_committed` moves past that.
-    pub fn apply_own<R>(
-        &self,
-        transno: Transno,
-        moves: bool,
-        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
-    ) -> Result<(R, CommitPoint), ErrorReply> {
-        self.check_running()?;
-        let mut txn = self.store.begin();
-        let result = change(&mut txn, transno)?;
-        if moves {
-            txn.set_transno(transno);
-        }
-        let point = self.apply(txn)?;
-        if moves {
-            self.order.applied(transno);
-        }
-        Ok((result, point))
     }
 
     /// Changes the target's own rows, without a transno. It brings the rows to memory and tries again until the change
     /// is applied.
     pub async fn change_rows(&self, keys: &[Vec<u8>], change: impl Fn(&mut Txn)) -> Result<CommitPoint, ErrorReply> {
         for _ in 0..limits::RETRIES {
-            self.check_running()?;
-            self.store.prefetch(keys).await.map_err(|e| self.store_failed(e))?;
-            let mut txn = self.store.begin();
-            change(&mut txn);
-            match self.apply(txn) {
-                Err(error) if error.errno == RUN_AGAIN => {}
-                Err(error) if error.errno == RUN_AGAIN_AFTER_COMMIT => self.wait_any_commit().await,
-                result => return result,
+            match self.try_change_rows(keys, &change).await {
+                Ok(point) => return Ok(point),
+                Err(Abort::Retry(retry)) => self.wait_to_retry(retry).await,
+                Err(Abort::Failed(error)) => return Err(error),
             }
         }
-        Err(ErrorReply::new(Errno::EAGAIN, "the store's memory or journal is too small for its load"))
+        Err(overloaded())
+    }
+
+    async fn try_change_rows(&self, keys: &[Vec<u8>], change: impl Fn(&mut Txn)) -> Attempt<CommitPoint> {
+        self.check_running()?;
+        self.store.prefetch(keys).await.map_err(|e| self.note_error(e))?;
+        let mut txn = self.store.begin();
+        change(&mut txn);
+        self.apply(txn)
+    }
+
+    /// Waits until an aborted attempt may be repeated.
+    pub async fn wait_to_retry(&self, retry: Retry) {
+        match retry {
+            Retry::NotResident => {}
+            Retry::JournalFull => self.wait_any_commit().await,
+        }
     }
 
     /// Waits until acknowledged changes of `fid`, or of all files, are applied.
@@ -202,7 +176,7 @@ impl Core {
     /// Requests a commit, and waits until `point` is durable.
     pub async fn commit(&self, point: CommitPoint) -> Result<(), ErrorReply> {
         self.store.commit_soon();
-        self.store.committed(point).await.map_err(|e| self.store_failed(e))
+        self.store.committed(point).await.map_err(|e| store_error(self.note_error(e)))
     }
 
     /// The journal is full of uncommitted changes: waits for one commit.
@@ -214,12 +188,12 @@ impl Core {
 
     // ---- stopping
 
-    /// Converts an error of the store into a reply. A final error stops the target.
-    pub fn store_failed(&self, error: StoreError) -> ErrorReply {
+    /// A final error of the store stops the target.
+    pub fn note_error(&self, error: StoreError) -> StoreError {
         if error.kind == StoreErrorKind::Stopped {
             self.stop(&error.message);
         }
-        store_error(error)
+        error
     }
 
     /// Stops the target: nothing is acknowledged any more.

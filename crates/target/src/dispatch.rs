@@ -14,8 +14,9 @@ use forebay_proto::{
 use forebay_rpc::server::{Connection, Handler, Pass, Request};
 
 use crate::{
-    Answer, Context, TargetState,
-    core::{Core, RUN_AGAIN, RUN_AGAIN_AFTER_COMMIT},
+    Abort, Answer, Attempt, Context, TargetState,
+    attempt::overloaded,
+    core::Core,
     limits,
     session::{Begin, Reply, Session},
 };
@@ -163,32 +164,34 @@ impl Core {
         }
     }
 
-    /// Runs a request, again and again while the store asks for that, until it succeeds or fails for another reason.
+    /// Executes a request. Aborted attempts are repeated until one succeeds or fails.
     pub(crate) async fn handle(&self, ctx: &Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply> {
         for _ in 0..limits::RETRIES {
-            let result = match op {
-                Op::Sync => self.sync(&body).await,
-                Op::Fence => self.fence(ctx, &body).await,
-                _ => self.service().handle(ctx.clone(), op, body.clone(), bulk.clone()).await,
-            };
-            match result {
-                result if ctx.is_answered() => return result,
-                Err(error) if error.errno == RUN_AGAIN => {}
-                Err(error) if error.errno == RUN_AGAIN_AFTER_COMMIT => self.wait_any_commit().await,
-                result => return result,
+            match self.attempt(ctx, op, body.clone(), bulk.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(Abort::Retry(retry)) if !ctx.is_answered() => self.wait_to_retry(retry).await,
+                Err(abort) => return Err(abort.into_error()),
             }
             self.count(|c| c.reruns += 1);
             ctx.forget_touched();
         }
-        Err(ErrorReply::new(Errno::EAGAIN, "the store's memory or journal is too small for its load"))
+        Err(overloaded())
     }
 
-    async fn sync(&self, body: &[u8]) -> Result<Answer, ErrorReply> {
+    async fn attempt(&self, ctx: &Context, op: Op, body: Bytes, bulk: Bytes) -> Attempt<Answer> {
+        match op {
+            Op::Sync => self.sync(&body).await,
+            Op::Fence => self.fence(ctx, &body).await,
+            _ => self.service().handle(ctx.clone(), op, body, bulk).await,
+        }
+    }
+
+    async fn sync(&self, body: &[u8]) -> Attempt<Answer> {
         let request = Sync::from_bytes(body)?;
         self.wait_applied(request.fid).await;
         match request.fid.and_then(|fid| self.service().last_change(fid)) {
             Some(transno) => self.wait_committed(transno).await?,
-            None => self.store.sync().await.map_err(|e| self.store_failed(e))?,
+            None => self.store.sync().await.map_err(|e| self.note_error(e))?,
         }
         Ok(Answer::read(&SyncReply { incarnation: self.incarnation() }))
     }

@@ -6,6 +6,7 @@
 //! Invariant: until recovery ends, only replays and reclaims reach the service.
 //! Not here: what requests mean (crates `mds` and `oss`).
 
+mod attempt;
 mod background;
 mod config;
 mod connect;
@@ -25,11 +26,13 @@ mod session;
 mod status;
 mod target;
 mod ticket;
+mod update;
 
+pub use attempt::{Abort, Attempt, Retry, store_error};
 pub use config::TargetOptions;
 pub use context::{Answer, Context};
-pub use core::store_error;
 pub use metrics::{Asked, TargetMetrics};
 pub use service::{Service, SessionInfo};
 pub use target::{Target, TargetState};
 pub use ticket::Ticket;
+pub use update::Update;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{ClientId, Errno, ErrorReply, Fid, SessionId, Transno, message::Op};
 
-use crate::{Answer, Context, Target};
+use crate::{Answer, Attempt, Context, Target};
 
 /// The requests of one kind of target. One value serves one target.
 #[allow(async_fn_in_trait)]
@@ -17,11 +17,9 @@ pub trait Service: 'static {
         Ok(())
     }
 
-    /// Executes one request. An error means that nothing was changed.
-    ///
-    /// It may be called again for the same request if it returned an error made from a store's `NotResident` or `Busy`
-    /// (see [`crate::store_error`]). Ops of the target itself (sessions, Sync, Status, Fence) do not come here.
-    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply>;
+    /// Makes an attempt to execute one request. It is called again for the same request after
+    /// [`Abort::Retry`](crate::Abort::Retry). Ops of the target itself (sessions, Sync, Status, Fence) do not come here.
+    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Attempt<Answer>;
 
     /// A change that an earlier incarnation executed, or that came on an earlier connection, is sent again. Its cached
     /// `reply` leaves after this returns. Wait here for what the execution would have waited for before its reply.
@@ -85,7 +83,7 @@ pub struct SessionInfo {
 /// A service behind one pointer, so that the target needs no type parameter.
 pub(crate) trait AnyService {
     fn started(&self, target: Target) -> Boxed<'static, Result<(), ErrorReply>>;
-    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Result<Answer, ErrorReply>>;
+    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Attempt<Answer>>;
     fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Boxed<'static, ()>;
     fn admits(&self, op: Op) -> bool;
     fn comes_back(&self, session: SessionId, granted_bytes: u64);
@@ -104,7 +102,7 @@ impl<S: Service> AnyService for Erased<S> {
         Box::pin(self.0.clone().started(target))
     }
 
-    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Result<Answer, ErrorReply>> {
+    fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Attempt<Answer>> {
         Box::pin(self.0.clone().handle(ctx, op, body, bulk))
     }
 
@@ -149,8 +147,8 @@ impl AnyService for Nobody {
         Box::pin(async { Err(Errno::STOPPED.into()) })
     }
 
-    fn handle(&self, _: Context, _: Op, _: Bytes, _: Bytes) -> Boxed<'static, Result<Answer, ErrorReply>> {
-        Box::pin(async { Err(ErrorReply::new(Errno::STOPPED, "the target was closed")) })
+    fn handle(&self, _: Context, _: Op, _: Bytes, _: Bytes) -> Boxed<'static, Attempt<Answer>> {
+        Box::pin(async { Err(ErrorReply::new(Errno::STOPPED, "the target was closed").into()) })
     }
 
     fn settled(&self, _: Op, _: Bytes, _: Bytes) -> Boxed<'static, ()> {

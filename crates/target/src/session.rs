@@ -31,12 +31,12 @@ pub enum Standing {
     /// In execution.
     Running,
     /// Applied: a resend is answered with this reply.
-    Applied(Kept),
+    Applied(CachedReply),
 }
 
 /// The cached reply to a change.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct CachedReply {
     pub transno: Transno,
     /// See [`forebay_proto::message::FrameHeader::time_ns`]; 0 in a reply loaded after a restart, which no replay
     /// follows.
@@ -61,7 +61,7 @@ pub enum Begin {
     /// Its reply is on its way, or it is in execution: nothing to do.
     UnderWay,
     /// Answer it with the cached reply.
-    Again(Kept),
+    Again(CachedReply),
     /// A newer request has taken the slot: the sender does not wait for this one any more.
     Outdated,
     /// No such slot.
@@ -145,7 +145,7 @@ impl Session {
 
     /// Loads a committed reply after a restart.
     pub fn load(&self, slot: u16, row: ReplyRow) {
-        let standing = Standing::Applied(Kept { transno: row.transno, time_ns: 0, op: row.op, body: row.body });
+        let standing = Standing::Applied(CachedReply { transno: row.transno, time_ns: 0, op: row.op, body: row.body });
         *self.slot(slot).expect("rows are written for slots that exist") =
             Slot { sequence: row.sequence, standing, sent: 0 };
     }
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// The request's change was applied with its reply row.
-    pub fn applied(&self, slot: u16, sequence: u64, kept: Kept) {
+    pub fn applied(&self, slot: u16, sequence: u64, kept: CachedReply) {
         if let Some(mut slot) = self.slot(slot)
             && sequence >= slot.sequence
         {
@@ -366,8 +366,8 @@ mod tests {
         Session::new(SessionId(1), ClientId::default(), "test".into(), 0, Time(0))
     }
 
-    fn kept(transno: u64) -> Kept {
-        Kept { transno: Transno(transno), time_ns: 70, op: 36, body: Bytes::from_static(b"reply") }
+    fn kept(transno: u64) -> CachedReply {
+        CachedReply { transno: Transno(transno), time_ns: 70, op: 36, body: Bytes::from_static(b"reply") }
     }
 
     fn reply(sequence: u64, level: CommitLevel) -> Reply {
@@ -385,7 +385,10 @@ mod tests {
         assert!(matches!(session.begin(2, 1), Begin::Execute));
         assert!(matches!(session.begin(2, 1), Begin::UnderWay));
         session.applied(2, 1, kept(7));
-        assert!(matches!(session.begin(2, 1), Begin::Again(Kept { transno: Transno(7), time_ns: 70, op: 36, .. })));
+        assert!(matches!(
+            session.begin(2, 1),
+            Begin::Again(CachedReply { transno: Transno(7), time_ns: 70, op: 36, .. })
+        ));
         assert!(matches!(session.begin(2, 2), Begin::Execute));
         assert!(matches!(session.begin(2, 1), Begin::Outdated));
         session.reopen(2, 2);
@@ -471,6 +474,6 @@ mod tests {
         session.load(0, ReplyRow { sequence: 9, transno: Transno(50), op: 1, body: Bytes::new() });
         assert!(!session.may_keep(0, 8) && session.may_keep(0, 10));
         session.applied(0, 8, kept(49));
-        assert!(matches!(session.begin(0, 9), Begin::Again(Kept { transno: Transno(50), .. })));
+        assert!(matches!(session.begin(0, 9), Begin::Again(CachedReply { transno: Transno(50), .. })));
     }
 }

@@ -9,11 +9,13 @@ use std::{
 use forebay_env::{Boxed, Env, Listener, sync::Notify};
 use forebay_proto::{Errno, ErrorReply, Fid, Incarnation, SessionId, TargetId, Transno};
 use forebay_rpc::{Latch, server};
-use forebay_store::{CommitPoint, Store, Txn};
+use forebay_store::{CommitPoint, Store};
 
 use crate::{
-    Service, SessionInfo, TargetOptions, Ticket, background,
-    core::{Core, store_error},
+    Service, SessionInfo, TargetOptions, Ticket, Update,
+    attempt::store_error,
+    background,
+    core::Core,
     dispatch::Door,
     held::Held,
     limits,
@@ -21,6 +23,7 @@ use crate::{
     rows::{self, Row},
     service::Erased,
     session::Session,
+    update::TransnoOrigin,
 };
 
 /// A served target. Clones share it.
@@ -207,21 +210,16 @@ impl Target {
         Ok(())
     }
 
-    /// Applies a change of the service itself (reaping, log rows), outside of any request. Only after recovery. On a
+    /// Begins a change of the service itself (reaping, log rows), outside of any request. Only after recovery. On a
     /// target whose requests take tickets, take one too: [`Target::admit`].
-    pub fn apply<R>(
-        &self,
-        change: impl FnOnce(&mut Txn, Transno) -> Result<R, ErrorReply>,
-    ) -> Result<(R, CommitPoint), ErrorReply> {
+    pub fn begin(&self) -> Result<Update<'_>, ErrorReply> {
         let core = &self.core;
         if let Some(transno) = core.replaying.get() {
-            return core.apply_own(transno, false, change);
+            return Update::begin(core, None, transno, TransnoOrigin::Replay);
         }
         assert!(core.state.get() != TargetState::Recovering, "changes of the service's own come after recovery");
         assert!(core.order.line_is_empty(), "a target that uses tickets applies with tickets only");
-        let applied = core.apply_own(core.order.peek(), true, change)?;
-        core.order.give();
-        Ok(applied)
+        Update::begin(core, None, core.order.peek(), TransnoOrigin::Next)
     }
 
     /// Takes a place in the apply queue for a change of the service itself. During the replay of a request, the change
@@ -316,7 +314,7 @@ async fn load(core: &Rc<Core>) -> Result<(), ErrorReply> {
             let row = Row::read(key, value).map_err(|e| {
                 ErrorReply::new(Errno::EIO, format!("a row of the target's own is damaged: {e}; run forebay fsck"))
             })?;
-            load_row(core, row, &mut void);
+            void.extend(load_row(core, row));
         }
         match page.last() {
             Some((key, _)) if page.len() == limits::LOAD_ROWS => {
@@ -334,15 +332,14 @@ async fn load(core: &Rc<Core>) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-fn load_row(core: &Rc<Core>, row: Row, void: &mut Vec<Rc<Session>>) {
+/// Returns the session of the row if it is void.
+fn load_row(core: &Rc<Core>, row: Row) -> Option<Rc<Session>> {
     match row {
         Row::Session(id, row) => {
             let session = Session::new(id, row.client, row.description, row.created_ns, core.env.now());
-            if row.generation != core.store.identity().generation {
-                void.push(session.clone());
-            }
-            core.sessions.borrow_mut().insert(id, session);
+            core.sessions.borrow_mut().insert(id, session.clone());
             core.by_client.borrow_mut().insert(row.client, id);
+            return (row.generation != core.store.identity().generation).then_some(session);
         }
         Row::Reply(id, slot, row) => {
             if let Some(session) = core.session(id) {
@@ -353,4 +350,5 @@ fn load_row(core: &Rc<Core>, row: Row, void: &mut Vec<Rc<Session>>) {
             core.fenced.borrow_mut().insert(client, row.transno);
         }
     }
+    None
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use forebay_proto::{Encode, ErrorReply, Fid, Transno};
 use forebay_store::Txn;
 
-use crate::{Answer, Context, core::Core};
+use crate::{Answer, Attempt, Context, Update, core::Core, update::TransnoOrigin};
 
 /// A transno assigned before its change is ready. Changes are applied in the order of tickets; a dropped ticket lets
 /// the next one pass.
@@ -68,26 +68,20 @@ impl Ticket {
 
     /// Applies the change with the request's reply row; panics if it is not this ticket's turn. (For a ticket of
     /// [`crate::Target::admit`]: without a reply row.)
-    pub fn apply<R: Encode>(
-        self,
-        change: impl FnOnce(&mut Txn) -> Result<R, ErrorReply>,
-    ) -> Result<Answer, ErrorReply> {
-        self.try_apply(change)
+    pub fn apply<R: Encode>(self, change: impl FnOnce(&mut Txn) -> Attempt<R>) -> Attempt<Answer> {
+        let mut update = self.begin()?;
+        let reply = change(update.txn())?;
+        update.apply(&reply)
     }
 
-    /// As [`Ticket::apply`]; after a failure the ticket keeps its place in the queue.
-    pub fn try_apply<R: Encode>(
-        &self,
-        change: impl FnOnce(&mut Txn) -> Result<R, ErrorReply>,
-    ) -> Result<Answer, ErrorReply> {
+    /// As [`Ticket::apply`], for a caller that fills and applies the transaction itself. After a failure the ticket keeps
+    /// its place in the queue.
+    pub fn begin(&self) -> Result<Update<'_>, ErrorReply> {
         assert!(self.core.order.is_first(self.transno), "ticket {} applied before its turn", self.transno);
         match &self.kind {
-            Kind::Request(ctx) | Kind::Replay(ctx) => ctx.apply_as(self.transno, |txn, _| change(txn)),
-            Kind::Own | Kind::Rider => {
-                let moves = matches!(self.kind, Kind::Own);
-                let (reply, _) = self.core.apply_own(self.transno, moves, |txn, _| change(txn))?;
-                Ok(Answer { transno: self.transno, ..Answer::read(&reply) })
-            }
+            Kind::Request(ctx) | Kind::Replay(ctx) => ctx.begin_as(self.transno, TransnoOrigin::Assigned),
+            Kind::Own => Update::begin(&self.core, None, self.transno, TransnoOrigin::Assigned),
+            Kind::Rider => Update::begin(&self.core, None, self.transno, TransnoOrigin::Replay),
         }
     }
 }

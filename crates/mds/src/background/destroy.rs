@@ -8,7 +8,7 @@ use forebay_proto::{
     Decode, ErrorReply, Fid,
     message::{Destroy, FinishDestroys, FinishDestroysReply},
 };
-use forebay_target::{Answer, store_error};
+use forebay_target::{Answer, Attempt, store_error};
 
 use crate::{Mds, keys, limits};
 
@@ -39,7 +39,7 @@ pub async fn drive(mds: Weak<Mds>, ost: u32) {
 impl Mds {
     /// Replies when the destroys that are logged now are done (the first batch of each OST), or after
     /// [`limits::DESTROY_WAIT`].
-    pub(crate) async fn finish_destroys(self: &Rc<Self>, body: &[u8]) -> Result<Answer, ErrorReply> {
+    pub(crate) async fn finish_destroys(self: &Rc<Self>, body: &[u8]) -> Attempt<Answer> {
         let FinishDestroys { osts } = Decode::from_bytes(body)?;
         let objects = self.destroyed(osts).await?;
         Ok(Answer::read(&FinishDestroysReply { objects }))
@@ -47,7 +47,7 @@ impl Mds {
 
     /// The same for a caller that needs space on these OSTs, or (if empty) on any. Returns how many destroys it waited
     /// for and, without `osts`, how many OSTs have space again.
-    pub(crate) async fn destroyed(self: &Rc<Self>, osts: Vec<u32>) -> Result<u64, ErrorReply> {
+    pub(crate) async fn destroyed(self: &Rc<Self>, osts: Vec<u32>) -> Attempt<u64> {
         let anywhere = osts.is_empty();
         let osts = if anywhere { self.osts.indices() } else { osts };
         let until = self.env.now() + limits::DESTROY_WAIT;
@@ -55,13 +55,11 @@ impl Mds {
         for ost in osts.into_iter().filter(|ost| self.destroys.contains_key(ost)) {
             let prefix = keys::destroys(ost);
             let to = keys::after(prefix.as_ref());
-            let rows = self.store.scan(prefix.as_ref(), &to, limits::DESTROY_BATCH).await.map_err(store_error)?;
+            let rows = self.store.scan(prefix.as_ref(), &to, limits::DESTROY_BATCH).await?;
             objects += rows.len() as u64;
             let Some((last, _)) = rows.last() else { continue };
             let to = keys::after(last);
-            while self.env.now() < until
-                && !self.store.scan(prefix.as_ref(), &to, 1).await.map_err(store_error)?.is_empty()
-            {
+            while self.env.now() < until && !self.store.scan(prefix.as_ref(), &to, 1).await?.is_empty() {
                 self.env.sleep(limits::DESTROY_POLL).await;
             }
         }

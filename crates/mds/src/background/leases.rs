@@ -36,7 +36,7 @@ impl Mds {
     fn gone_for_long(self: &Rc<Self>, absent: &mut BTreeMap<ClientId, Time>) -> Vec<ClientId> {
         let Ok(target) = self.target() else { return Vec::new() };
         let here: BTreeSet<ClientId> = target.sessions().iter().map(|session| session.client).collect();
-        let holders: BTreeSet<ClientId> = self.memory.borrow().leases.values().copied().collect();
+        let holders: BTreeSet<ClientId> = self.memory.borrow().sequences.values().copied().collect();
         let now = self.env.now();
         absent.retain(|client, _| holders.contains(client) && !here.contains(client));
         for client in holders.difference(&here) {
@@ -59,7 +59,7 @@ impl Mds {
 
     pub(crate) fn sequences_of(&self, client: ClientId) -> Vec<FidSequence> {
         let memory = self.memory.borrow();
-        memory.leases.iter().filter(|(_, of)| **of == client).map(|(sequence, _)| *sequence).collect()
+        memory.sequences.iter().filter(|(_, of)| **of == client).map(|(sequence, _)| *sequence).collect()
     }
 
     pub(crate) async fn give_up(&self, sequences: &[FidSequence]) -> Result<(), ErrorReply> {
@@ -71,7 +71,7 @@ impl Mds {
             Ok(())
         })
         .await?;
-        self.memory.borrow_mut().leases.retain(|sequence, _| !sequences.contains(sequence));
+        self.memory.borrow_mut().sequences.retain(|sequence, _| !sequences.contains(sequence));
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use forebay_proto::{
     Decode, ErrorReply,
     message::{OstLatency, OstStatFs, SetLayout},
 };
+use forebay_target::Attempt;
 
 use crate::{
     Mds, keys, limits,
@@ -39,7 +40,7 @@ impl Mds {
             (memory.full.clone(), memory.exhausted.clone())
         };
         let before = known();
-        let _ = self.env.timeout(limits::ROOM_TIMEOUT, self.poll_all()).await;
+        let _ = self.env.timeout(limits::POLL_FOR_SPACE_TIMEOUT, self.poll_all()).await;
         self.update_placement().await?;
         let after = known();
         Ok((before.0.difference(&after.0).count() + before.1.difference(&after.1).count()) as u64)
@@ -47,7 +48,7 @@ impl Mds {
 
     /// Runs before a layout is set that asks for more stripes than there are OSTs with space. Checks whether OSTs that
     /// reply but had no space have some by now.
-    pub(crate) async fn look_for_stripes(self: &Rc<Self>, body: &[u8]) -> Result<(), ErrorReply> {
+    pub(crate) async fn look_for_stripes(self: &Rc<Self>, body: &[u8]) -> Attempt<()> {
         let SetLayout { layout, .. } = Decode::from_bytes(body)?;
         let (count, pool) = match layout.components.first() {
             Some(part) => (part.stripe_count, &part.pool),
@@ -121,8 +122,11 @@ impl Mds {
                 true => of(&mut memory).insert(ost),
                 false => of(&mut memory).remove(&ost),
             };
-            note(|memory| &mut memory.full, !space.is_roomy());
-            note(|memory| &mut memory.exhausted, !space.is_roomy() && space.available_bytes < limits::EXHAUSTED_BYTES);
+            note(|memory| &mut memory.full, !space.has_free_space());
+            note(
+                |memory| &mut memory.exhausted,
+                !space.has_free_space() && space.available_bytes < limits::EXHAUSTED_BYTES,
+            );
         }
         let mut spaces = self.spaces.borrow_mut();
         let Some(known) = spaces.get_mut(&ost) else { return };

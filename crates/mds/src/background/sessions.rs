@@ -75,7 +75,7 @@ impl Mds {
     async fn try_end_session(self: &Rc<Self>, ending: Ending) -> Result<(), ErrorReply> {
         let ending = Rc::new(ending);
         // The session can change no more entries, even if late writes of its client still arrive.
-        self.memory.borrow_mut().kept.data.end_names(ending.session);
+        self.memory.borrow_mut().leases.data.end_names(ending.session);
         self.memory_changed();
         // An OST that is away delays only the files that lie on it.
         let groups = self.held_files(ending.session).await?;
@@ -92,8 +92,8 @@ impl Mds {
         {
             let mut memory = self.memory.borrow_mut();
             memory.opens.forget_session(ending.session);
-            memory.kept.data.end_session(ending.session);
-            memory.kept.claims.end_session(ending.session);
+            memory.leases.data.end_session(ending.session);
+            memory.leases.claims.end_session(ending.session);
         }
         self.memory_changed();
         self.end_locks(ending.session).await?;
@@ -141,7 +141,7 @@ impl Mds {
             let glimpse = if held.writes { self.last_words(ending, fid).await? } else { Glimpse::default() };
             if held.writes {
                 // Its buffered writes cannot arrive any more. Its own handles could not be closed before this either.
-                self.memory.borrow_mut().kept.data.end(ending.session, fid);
+                self.memory.borrow_mut().leases.data.end(ending.session, fid);
                 self.memory_changed();
             }
             for (handle, flags) in held.handles {

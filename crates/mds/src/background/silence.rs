@@ -13,9 +13,9 @@ pub async fn run(mds: Weak<Mds>) {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
         let env = this.env.clone();
         if this.is_in_trouble() {
-            this.memory.borrow_mut().kept.trouble(env.now());
+            this.memory.borrow_mut().leases.trouble(env.now());
         }
-        if this.memory.borrow_mut().kept.expire(env.now()) {
+        if this.memory.borrow_mut().leases.expire(env.now()) {
             this.memory_changed();
         }
         this.evict_overdue();

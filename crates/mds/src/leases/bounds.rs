@@ -9,7 +9,7 @@ use crate::limits;
 
 impl Leases {
     /// True if `session` may get one more lease.
-    pub(super) fn has_room(&self, session: SessionId) -> bool {
+    pub(super) fn may_grant_one(&self, session: SessionId) -> bool {
         let held = || self.holders.get(&session).map_or(0, |holder| holder.fids.len());
         self.count < limits::CROWDED_LEASES || self.count < limits::CLIENT_LEASES && held() < self.share()
     }
@@ -22,7 +22,7 @@ impl Leases {
 
     /// Near the bound, the session with most leases is asked to return some. Which ones does not matter: the client
     /// requests those that it uses again.
-    pub(super) fn make_room(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if self.count < limits::CROWDED_LEASES || self.now < self.next_shrink {
             return;
         }

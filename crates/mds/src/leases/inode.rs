@@ -37,14 +37,14 @@ pub struct InodeLeases {
     /// Number of recalled leases.
     recalled: u32,
     /// Sessions that may have unshown changes.
-    keepers: Vec<SessionId>,
+    unshown: Vec<SessionId>,
     /// No recalled lease expires before this time; 0: not all leases were looked at.
     until: Time,
 }
 
 impl Lease {
     /// True if its holder may have unshown changes.
-    fn may_keep(&self) -> bool {
+    fn may_have_unshown(&self) -> bool {
         self.changed || self.alone.is_some()
     }
 }
@@ -53,12 +53,12 @@ impl InodeLeases {
     /// The leases that can conflict with showing the inode, or with changing it.
     pub fn in_question(&self, wanted: Use) -> impl Iterator<Item = &Lease> {
         let all = if wanted == Use::Changes { &self.all[..] } else { &[] };
-        all.iter().chain(self.kept().filter(move |_| wanted == Use::Shows))
+        all.iter().chain(self.with_unshown().filter(move |_| wanted == Use::Shows))
     }
 
     /// The leases whose holders may have unshown changes.
-    pub fn kept(&self) -> impl Iterator<Item = &Lease> {
-        self.keepers.iter().filter_map(|session| self.get(*session))
+    pub fn with_unshown(&self) -> impl Iterator<Item = &Lease> {
+        self.unshown.iter().filter_map(|session| self.get(*session))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -94,7 +94,7 @@ impl InodeLeases {
     pub fn remove(&mut self, session: SessionId) {
         if let Ok(at) = self.place(session) {
             self.recalled -= u32::from(self.all.remove(at).recalled);
-            self.keepers.retain(|keeper| *keeper != session);
+            self.unshown.retain(|keeper| *keeper != session);
         }
     }
 
@@ -105,8 +105,8 @@ impl InodeLeases {
         let before = *lease;
         change(lease);
         self.recalled = self.recalled + u32::from(lease.recalled) - u32::from(before.recalled);
-        if lease.may_keep() && !before.may_keep() {
-            self.keepers.push(session);
+        if lease.may_have_unshown() && !before.may_have_unshown() {
+            self.unshown.push(session);
         }
         Some(before)
     }
@@ -147,7 +147,7 @@ impl InodeLeases {
     /// changes, or if at most one recalled lease is left, which may be the waiter's own. A request that waits for
     /// thousands of leases is not woken for each.
     pub fn tells_of(&self, lease: Option<Lease>) -> bool {
-        self.recalled <= 1 || lease.is_some_and(|lease| lease.may_keep())
+        self.recalled <= 1 || lease.is_some_and(|lease| lease.may_have_unshown())
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_holder_with_several_delayed_changes_counts_once() {
         let mut leases = many();
-        assert_eq!(leases.kept().count(), 0);
+        assert_eq!(leases.with_unshown().count(), 0);
         leases.set_changed(SessionId(3));
         leases.set_exclusive(SessionId(3), (Fid::ROOT, 1));
         leases.set_exclusive(SessionId(4), (Fid::ROOT, 1));
@@ -218,6 +218,6 @@ mod tests {
         assert_eq!((kept, leases.in_question(Use::Changes).count()), (vec![3, 4], MANY as usize));
         leases.remove(SessionId(3));
         leases.remove(SessionId(4));
-        assert!(leases.kept().count() == 0 && !leases.is_only(SessionId(1)));
+        assert!(leases.with_unshown().count() == 0 && !leases.is_only(SessionId(1)));
     }
 }

@@ -82,7 +82,7 @@ enum Recalled {
 }
 
 /// The recalls that a client receives.
-pub struct Told {
+pub struct PendingRecalls {
     /// Inode leases.
     pub fids: Vec<Fid>,
     /// Data leases and entries-write leases.
@@ -128,7 +128,7 @@ impl Leases {
     }
 
     /// Notes a request of `session`.
-    pub fn heard(&mut self, session: SessionId, now: Time) {
+    pub fn note_request(&mut self, session: SessionId, now: Time) {
         self.set_now(now);
         if let Some(holder) = self.holders.get_mut(&session) {
             let late = now.since(holder.seen) >= LEASE_TERM;
@@ -137,7 +137,7 @@ impl Leases {
                 self.forget_inodes(session);
             }
         }
-        self.make_room();
+        self.shrink();
     }
 
     /// Sets the time used from here on. A server that was stopped itself could not receive requests meanwhile.
@@ -161,7 +161,7 @@ impl Leases {
 
     /// The same for an operation that has just waited for the end of other sessions' leases.
     pub fn is_free_after_wait(&self, session: SessionId, fid: Fid) -> bool {
-        self.has_room(session) && !self.lease(session, fid).is_some_and(|lease| lease.recalled)
+        self.may_grant_one(session) && !self.lease(session, fid).is_some_and(|lease| lease.recalled)
     }
 
     /// Grants `session` a lease on `fid`.
@@ -172,7 +172,7 @@ impl Leases {
         self.holder(session).fids.insert(fid);
         self.count += 1;
         self.granted += 1;
-        self.make_room();
+        self.shrink();
     }
 
     /// True if `session` is, or can be, the only holder of a lease on `fid` while it changes the entries of `parent`.
@@ -281,7 +281,7 @@ impl Leases {
         let mut fids: Vec<Fid> = uses.keys().copied().collect();
         for (fid, wanted) in uses {
             let conflicts = |lease: &&Lease| lease.conflicts_with(session, *wanted, &self.data);
-            let kept = self.of.get(fid).into_iter().flat_map(InodeLeases::kept).filter(conflicts);
+            let kept = self.of.get(fid).into_iter().flat_map(InodeLeases::with_unshown).filter(conflicts);
             fids.extend(kept.filter_map(|lease| lease.alone).map(|(dir, _)| dir));
         }
         fids.sort_unstable();
@@ -448,17 +448,18 @@ impl Leases {
     }
 
     /// The recalls to send to `session`.
-    pub fn recalls(&mut self, session: SessionId) -> Told {
+    pub fn recalls(&mut self, session: SessionId) -> PendingRecalls {
         let holder = self.holder(session);
-        let mut told = Told { fids: Vec::new(), data: Vec::new(), sequence: 0, next: holder.recall.clone() };
+        let mut pending =
+            PendingRecalls { fids: Vec::new(), data: Vec::new(), sequence: 0, next: holder.recall.clone() };
         for recall in holder.queue.iter().take(RECALLS) {
-            told.sequence = recall.number;
+            pending.sequence = recall.number;
             match recall.what {
-                Recalled::Inode(fid) => told.fids.push(fid),
-                Recalled::Data(fid) => told.data.push(DataRecall { fid, sequence: recall.number }),
+                Recalled::Inode(fid) => pending.fids.push(fid),
+                Recalled::Data(fid) => pending.data.push(DataRecall { fid, sequence: recall.number }),
             }
         }
-        told
+        pending
     }
 
     fn drop_lease(&mut self, session: SessionId, fid: Fid) -> bool {
@@ -488,12 +489,12 @@ impl Leases {
             while holder.queue.front().is_some_and(is_over) {
                 holder.queue.pop_front();
             }
-            let end = holder.queue.front().map(|it| self.timeouts.while_heard(it.asked, holder.progressed));
+            let end = holder.queue.front().map(|it| self.timeouts.while_in_contact(it.asked, holder.progressed));
             if now.since(holder.seen) < LEASE_TERM && end.is_some_and(|end| end <= now) {
                 self.overdue.insert(*session, Overdue::Keeps);
             }
         }
-        self.make_room();
+        self.shrink();
         let silent = |holder: &Holder| now.since(holder.seen) >= LEASE_TERM;
         let over: Vec<SessionId> =
             self.holders.iter().filter(|(_, h)| silent(h)).map(|(session, _)| *session).collect();

@@ -25,7 +25,7 @@ impl Tx<'_> {
     pub fn lease_waited_for(&mut self, fid: Fid, flag: u32) -> u32 {
         let origin = &self.origin;
         let is_written = self.memory.opens.has_writer(fid) || self.memory.truncating.contains(&fid);
-        let is_given_back = self.waited_for(fid) && self.memory.kept.is_free_after_wait(origin.session, fid);
+        let is_given_back = self.waited_for(fid) && self.memory.leases.is_free_after_wait(origin.session, fid);
         if !is_given_back || origin.is_replay || is_written {
             return self.lease(fid, flag);
         }
@@ -38,7 +38,7 @@ impl Tx<'_> {
     pub fn lease_anyway(&mut self, fid: Fid, flag: u32) -> u32 {
         let origin = &self.origin;
         let is_client = origin.session != SessionId(0) && !origin.is_replay;
-        if !is_client || !self.memory.kept.is_free(origin.session, fid) {
+        if !is_client || !self.memory.leases.is_free(origin.session, fid) {
             return 0;
         }
         self.effects.granted.push(fid);
@@ -52,7 +52,7 @@ impl Tx<'_> {
         let is_client = origin.session != SessionId(0) && !origin.is_replay;
         let is_alone = self.memory.opens.is_sole_holder(fid, origin.session);
         let writes = flags & open_flags::WRITE != 0;
-        if !is_client || !writes || !is_alone || !self.memory.kept.is_data_free(origin.session, fid) {
+        if !is_client || !writes || !is_alone || !self.memory.leases.is_data_free(origin.session, fid) {
             return 0;
         }
         self.effects.granted_data = Some(fid);
@@ -62,7 +62,7 @@ impl Tx<'_> {
     /// Makes the session the exclusive holder of a lease on `fid`, if possible, while it changes the entries of
     /// `parent`. `flags`: the leases on `fid` granted so far.
     pub fn lease_exclusive(&mut self, fid: Fid, parent: Fid, flags: u32) -> u32 {
-        if flags & lease_flags::INODE == 0 || !self.memory.kept.is_alone(self.origin.session, fid, parent) {
+        if flags & lease_flags::INODE == 0 || !self.memory.leases.is_alone(self.origin.session, fid, parent) {
             return flags;
         }
         self.effects.alone.push((fid, parent));
@@ -74,13 +74,13 @@ impl Tx<'_> {
     /// where a change must be durable before its reply.
     pub fn lease_entries_write(&mut self, fid: Fid, dir: &Inode, flag: u32) -> u32 {
         let origin = &self.origin;
-        let is_kept = self.memory.kept.has(origin.session, fid) || self.effects.granted.contains(&fid);
+        let is_kept = self.memory.leases.has(origin.session, fid) || self.effects.granted.contains(&fid);
         let is_client = origin.session != SessionId(0) && !origin.is_replay;
         let is_plain = !dir.has_acl && !dir.commits() && dir.nlink > 0 && dir.is_dir();
-        if !is_client || !is_kept || !is_plain || !origin.has_room || !ops::create::takes_files(self, dir) {
+        if !is_client || !is_kept || !is_plain || !origin.has_space || !ops::create::takes_files(self, dir) {
             return 0;
         }
-        if !self.memory.kept.is_names_free(origin.session, fid) {
+        if !self.memory.leases.is_names_free(origin.session, fid) {
             return 0;
         }
         self.effects.granted_entries_write.push(fid);
@@ -88,8 +88,8 @@ impl Tx<'_> {
     }
 
     /// The directory's attributes after this operation, for a client that caches them.
-    pub fn kept_parent(&self, fid: Fid) -> Step<Option<Attr>> {
-        if self.origin.is_replay || !self.memory.kept.has(self.origin.session, fid) {
+    pub fn cached_parent(&self, fid: Fid) -> Step<Option<Attr>> {
+        if self.origin.is_replay || !self.memory.leases.has(self.origin.session, fid) {
             return Ok(None);
         }
         Ok(self.find_inode(fid)?.map(|dir| self.attr(fid, &dir)))

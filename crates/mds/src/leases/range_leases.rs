@@ -6,38 +6,39 @@ use forebay_proto::{
     limits::CLAIM_PIECES,
     message::{Claim, ClaimReply},
 };
-use forebay_target::{Answer, Context};
+use forebay_target::{Answer, Attempt, Context};
 
 use crate::{Mds, inode::Inode, keys, memory::Memory};
 
 impl Mds {
     /// Executes a `Claim`.
-    pub(crate) async fn claim(&self, ctx: &Context, body: &[u8]) -> Result<Answer, ErrorReply> {
+    pub(crate) async fn claim(&self, ctx: &Context, body: &[u8]) -> Attempt<Answer> {
         let Claim { fid, pieces } = Claim::from_bytes(body)?;
         let session = ctx.session();
         if pieces.is_empty() {
-            self.memory.borrow_mut().kept.claims.end(session, fid);
+            self.memory.borrow_mut().leases.claims.end(session, fid);
             if !planted(Bug::ClaimEndNotAwaited) {
                 self.wait_flushed(session, fid).await;
             }
             return Ok(Answer::read(&ClaimReply { granted: false }));
         }
         if pieces.len() > CLAIM_PIECES || pieces.iter().any(|pieces| pieces.validate().is_err()) {
-            return Err(ErrorReply::new(Errno::EINVAL, "a claim of too many pieces, or of what no file has"));
+            return Err(ErrorReply::new(Errno::EINVAL, "a claim of too many pieces, or of what no file has").into());
         }
         ctx.prefetch(&[keys::inode(fid)]).await?;
         if !self.target()?.has_session(session) {
-            return Err(ErrorReply::new(Errno::EVICTED, "the session was ended"));
+            return Err(ErrorReply::new(Errno::EVICTED, "the session was ended").into());
         }
         let mut memory = self.memory.borrow_mut();
         if memory.opens.of_file(session, fid).1 == 0 {
-            return Err(ErrorReply::new(Errno::EBADF, format!("{fid} is not open for writing in this session")));
+            let words = format!("{fid} is not open for writing in this session");
+            return Err(ErrorReply::new(Errno::EBADF, words).into());
         }
-        let noted = memory.kept.claims.claim(session, fid, pieces);
+        let noted = memory.leases.claims.claim(session, fid, pieces);
         let granted =
-            noted && self.may_buffer(fid) && everybody_claims(&memory, fid) && memory.kept.may_share_ranges(fid);
+            noted && self.may_buffer(fid) && everybody_claims(&memory, fid) && memory.leases.may_share_ranges(fid);
         if granted {
-            memory.kept.grant_data(session, fid);
+            memory.leases.grant_data(session, fid);
         }
         drop(memory);
         if noted {
@@ -59,7 +60,7 @@ impl Mds {
         loop {
             let changed = self.changed();
             let now = self.env.now();
-            let Some(end) = self.memory.borrow_mut().kept.recall_from_others(session, fid, now) else { return };
+            let Some(end) = self.memory.borrow_mut().leases.recall_from_others(session, fid, now) else { return };
             self.evict_overdue();
             let _ = self.env.timeout(end.since(now), changed).await;
         }
@@ -68,7 +69,7 @@ impl Mds {
 
 /// True if several sessions have `fid` open, each has a claim, and no two claims overlap.
 fn everybody_claims(memory: &Memory, fid: Fid) -> bool {
-    let Some(claimants) = memory.kept.claims.apart(fid) else { return false };
+    let Some(claimants) = memory.leases.claims.apart(fid) else { return false };
     let (sessions, handles) = claimants
         .fold((0, 0), |(sessions, handles), session| (sessions + 1, handles + memory.opens.of_file(session, fid).0));
     sessions > 1 && handles == memory.opens.count(fid).handles

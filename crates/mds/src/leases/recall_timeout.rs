@@ -53,7 +53,7 @@ impl RecallTimeouts {
 
     /// Until when a holder that sends requests may keep the lease. It was asked at `asked`, and last released a lease
     /// at `progressed`. Released leases extend the time only up to a bound.
-    pub fn while_heard(&self, asked: Time, progressed: Time) -> Time {
+    pub fn while_in_contact(&self, asked: Time, progressed: Time) -> Time {
         let progressed = progressed.min(asked + limits::RECALL_TIMEOUT * limits::RECALL_EXTENSIONS);
         asked.max(progressed).max(self.troubled) + limits::RECALL_TIMEOUT
     }
@@ -62,7 +62,7 @@ impl RecallTimeouts {
     /// `seen`, and last released a lease at `progressed`.
     pub fn until(&self, asked: Time, seen: Time, progressed: Time) -> (Time, Overdue) {
         let silent = asked.max(seen).max(self.stopped) + limits::RECALL_TIMEOUT_SILENT;
-        let keeps = self.while_heard(asked, progressed);
+        let keeps = self.while_in_contact(asked, progressed);
         if keeps < silent { (keeps, Overdue::Keeps) } else { (silent, Overdue::Silent) }
     }
 }

@@ -31,7 +31,7 @@ fn said(acknowledged: u64, returned: &[Fid]) -> AwaitRecalls {
 /// `A` sends a request once a second from `from` to `until`, in seconds.
 fn hear(leases: &mut Leases, from: u64, until: u64) {
     for second in from..=until {
-        leases.heard(A, at(1000 * second));
+        leases.note_request(A, at(1000 * second));
         leases.expire(at(1000 * second));
     }
 }
@@ -45,7 +45,7 @@ fn serve(leases: &mut Leases, from: u64, until: u64) {
 
 fn held_by_a() -> Leases {
     let mut leases = Leases::default();
-    leases.heard(A, at(1000));
+    leases.note_request(A, at(1000));
     leases.grant(A, fid(5));
     leases
 }
@@ -72,12 +72,12 @@ fn an_inode_that_its_lease_holder_changed_is_not_shown_to_another_session() {
 #[test]
 fn a_silent_session_loses_its_leases_and_one_that_is_heard_keeps_them() {
     let mut leases = held_by_a();
-    leases.heard(A, at(2500));
+    leases.note_request(A, at(2500));
     assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(3100)), Some(at(4500)));
     assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(4500)), None);
     assert_eq!(told(&mut leases), (vec![], 0));
     let mut leases = held_by_a();
-    leases.heard(A, at(3000));
+    leases.note_request(A, at(3000));
     assert!(!leases.conflicts(B, fid(5), Use::Changes), "it came too late");
 }
 
@@ -90,7 +90,7 @@ fn no_lease_is_granted_while_a_session_waits_for_the_inode_and_shortly_afterward
     leases.acknowledge(A, &said(1, &[]));
     leases.stop_awaiting(fid(5));
     assert!(!leases.is_free(B, fid(5)));
-    leases.heard(B, at(1100) + limits::CONTENDED);
+    leases.note_request(B, at(1100) + limits::CONTENDED);
     assert!(leases.is_free(B, fid(5)));
 }
 
@@ -99,7 +99,7 @@ fn waiters_for_an_inode_with_many_leases_are_woken_when_the_last_two_end() {
     let mut leases = Leases::default();
     let sessions = || (1..=100).map(SessionId);
     for session in sessions() {
-        leases.heard(session, at(1000));
+        leases.note_request(session, at(1000));
         leases.grant(session, fid(5));
     }
     let wanted = uses(fid(5), Use::Changes);
@@ -120,11 +120,11 @@ fn waiters_for_an_inode_with_many_leases_are_woken_when_the_last_two_end() {
 #[test]
 fn one_silent_session_among_many_loses_its_lease_at_the_end_of_the_term() {
     let mut leases = held_by_a();
-    leases.heard(B, at(1500));
+    leases.note_request(B, at(1500));
     leases.grant(B, fid(5));
     let (wanted, third, fourth) = (uses(fid(5), Use::Changes), SessionId(3), SessionId(4));
     assert_eq!(leases.recall(third, &wanted, at(1600)), Some(at(3000)));
-    leases.heard(B, at(2900));
+    leases.note_request(B, at(2900));
     assert_eq!(leases.recall(fourth, &wanted, at(2950)), Some(at(3000)));
     assert_eq!(leases.recall(fourth, &wanted, at(3000)), Some(at(4900)), "that of A is over");
     assert_eq!(leases.recall(third, &wanted, at(3001)), Some(at(4900)));
@@ -148,7 +148,7 @@ fn recalls_are_told_again_until_they_are_acknowledged() {
 #[test]
 fn data_is_waited_for_as_long_as_its_holder_is_heard() {
     let mut leases = Leases::default();
-    leases.heard(A, at(1000));
+    leases.note_request(A, at(1000));
     leases.grant_data(A, fid(5));
     let wanted = uses(fid(5), Use::Shows);
     assert!(leases.conflicts(B, fid(5), Use::Shows));
@@ -276,7 +276,7 @@ fn each_of_twenty_sessions_gets_leases_on_new_inodes_when_the_bound_is_reached()
     for round in 0..300 {
         now += limits::SHRINK_INTERVAL.as_millis() as u64;
         for session in &sessions {
-            leases.heard(*session, at(now));
+            leases.note_request(*session, at(now));
             let told = leases.recalls(*session);
             leases.acknowledge(*session, &said(told.sequence, &[]));
             for _ in 0..200 {
@@ -295,7 +295,7 @@ fn each_of_twenty_sessions_gets_leases_on_new_inodes_when_the_bound_is_reached()
 #[test]
 fn one_client_cannot_have_all_leases() {
     let mut leases = Leases::default();
-    leases.heard(A, at(1000));
+    leases.note_request(A, at(1000));
     let mut made = 0;
     let mut next = || {
         made += 1;
@@ -309,7 +309,7 @@ fn one_client_cannot_have_all_leases() {
     let (mut now, mut refused) = (1000, 0);
     while leases.holder(B).fids.len() < leases.share() {
         now += limits::SHRINK_INTERVAL.as_millis() as u64;
-        leases.heard(B, at(now));
+        leases.note_request(B, at(now));
         for _ in 0..limits::SHRINK / 2 {
             match leases.is_free(B, fid(u64::MAX)) {
                 true => leases.grant(B, next()),
@@ -317,7 +317,7 @@ fn one_client_cannot_have_all_leases() {
             }
             assert!(leases.count <= limits::CLIENT_LEASES);
         }
-        leases.heard(A, at(now));
+        leases.note_request(A, at(now));
         let told = leases.recalls(A);
         leases.acknowledge(A, &said(told.sequence, &[]));
         assert!(now < 60_000, "{refused} refused, {} to go", leases.share() - leases.holder(B).fids.len());
@@ -330,7 +330,7 @@ fn a_silent_session_loses_inode_leases_but_not_data_write_leases() {
     let mut leases = held_by_a();
     leases.grant_data(A, fid(6));
     assert!(leases.expire(at(9000)) && !leases.expire(at(9000)));
-    leases.heard(A, at(9001));
+    leases.note_request(A, at(9001));
     assert!(!leases.conflicts(B, fid(5), Use::Changes) && leases.conflicts(B, fid(6), Use::Shows));
     leases.forget(A);
     assert!(!leases.conflicts(B, fid(6), Use::Shows) && leases.counters().0 == 0);
@@ -340,7 +340,7 @@ fn a_silent_session_loses_inode_leases_but_not_data_write_leases() {
 fn shared() -> Leases {
     let mut leases = Leases::default();
     for (session, start) in [(A, 0), (B, 10)] {
-        leases.heard(session, at(1000));
+        leases.note_request(session, at(1000));
         let pieces = vec![Pieces { start, length: 10, stride: 20, count: 9 }];
         assert!(leases.claims.claim(session, fid(5), pieces) && leases.may_share_ranges(fid(5)));
     }

@@ -62,7 +62,7 @@ pub fn set<C: InodeChoice>(tx: &mut Tx<'_>, request: &SetXattr, inode: &mut Inod
     let choice = std::str::from_utf8(&request.value).ok().and_then(C::parse);
     let choice = choice.ok_or_else(|| ErrorReply::new(Errno::EINVAL, C::USAGE))?;
     xattr_flags::check(request.flags, C::of(inode).is_some())?;
-    tx.need_room()?;
+    tx.need_space()?;
     put(tx, request.fid, inode, Some(choice))
 }
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(world.errno(|tx| xattr::remove(tx, &take::<C>(file, user(7)))), Errno::EACCES);
         let link = link_in(&mut world, Fid::ROOT);
         assert_eq!(world.errno(|tx| xattr::set(tx, &put::<C>(link, valid, 0))), Errno::EPERM);
-        world.has_room = false;
+        world.has_space = false;
         assert_eq!(world.errno(|tx| xattr::set(tx, &put::<C>(file, valid, 0))), Errno::ENOSPC);
         world.run(|tx| xattr::remove(tx, &take::<C>(file, root())));
     }

@@ -236,7 +236,7 @@ mod tests {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         let told = world.now_ns + 1;
-        world.memory.kept.data.grant(world.session, fid);
+        world.memory.leases.data.grant(world.session, fid);
         let set = Some(SetAttr { at_ns: told, ..owned(fid, 77) });
         let attr = world.run(|tx| apply(tx, &Close { set, ..close(fid, 1) })).attr.unwrap();
         assert_eq!((attr.size, attr.mtime_ns, attr.attr_epoch), (4096, 77, 1));

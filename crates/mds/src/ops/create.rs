@@ -54,7 +54,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Create) -> Step<OpenReply> {
         open::add_handle(tx, request.fid, request.handle, request.flags, true);
         leases |= tx.lease_data(request.fid, request.flags);
     }
-    let parent = tx.kept_parent(request.parent)?;
+    let parent = tx.cached_parent(request.parent)?;
     Ok(OpenReply { leases, parent, ..tx.open_reply(request.fid, &inode, writes, true) })
 }
 
@@ -199,8 +199,8 @@ mod tests {
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOSPC);
         request.at_ns = 77;
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ESTALE, "it was not the client's to answer");
-        world.memory.kept.grant_entries_write(forebay_proto::SessionId(1), Fid::ROOT);
-        world.has_room = false;
+        world.memory.leases.grant_entries_write(forebay_proto::SessionId(1), Fid::ROOT);
+        world.has_space = false;
         let reply = world.run(|tx| apply(tx, &request));
         assert_eq!((reply.attr.mtime_ns, reply.layout.unwrap().osts().len()), (77, 1));
     }
@@ -224,7 +224,7 @@ mod tests {
         let mut request = world.create(&root(), dir, "a", 1);
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOSPC);
         request.at_ns = 77;
-        world.memory.kept.grant_entries_write(forebay_proto::SessionId(1), dir);
+        world.memory.leases.grant_entries_write(forebay_proto::SessionId(1), dir);
         assert_eq!(world.run(|tx| apply(tx, &request)).layout.unwrap().osts(), [1], "it stays in its pool");
         let emptied = crate::placement::Table {
             weights: [(0, 9), (1, 9)].into(),
@@ -244,9 +244,9 @@ mod tests {
         request.fid.low += 1 << 20;
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::EINVAL);
         let request = world.create(&user(7), Fid::ROOT, "a", 0);
-        world.has_room = false;
+        world.has_space = false;
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::ENOSPC);
-        world.has_room = true;
+        world.has_space = true;
         let dir = world.mkdir(Fid::ROOT, "d");
         let request = world.create(&user(7), dir, "a", 0);
         assert_eq!(world.errno(|tx| apply(tx, &request)), Errno::EACCES);

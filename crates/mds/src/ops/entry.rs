@@ -88,12 +88,12 @@ impl Tx<'_> {
             return Err(Errno::ENOENT.into());
         }
         perm::access(caller, dir, perm::WRITE | perm::SEARCH)?;
-        self.need_room()
+        self.need_space()
     }
 
     /// Refuses a fid whose sequence is not leased to the client, or that was used already.
     pub fn check_new_fid(&self, fid: Fid) -> Step<()> {
-        let leased = self.memory.leases.get(&fid.sequence()) == Some(&self.origin.client);
+        let leased = self.memory.sequences.get(&fid.sequence()) == Some(&self.origin.client);
         if fid.high != u64::from(self.memory.mdt_index) || !leased {
             let message = format!("{fid} is not from a sequence leased to this client: lease one, then ask anew");
             return Err(ErrorReply::new(Errno::EINVAL, message).into());

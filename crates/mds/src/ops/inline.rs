@@ -21,7 +21,7 @@ use forebay_proto::{
 
 use super::Purpose;
 use crate::{
-    halt::{Step, corrupt, no_room},
+    halt::{Step, corrupt, no_space},
     inode::Inode,
     keys,
     keys::Key,
@@ -81,11 +81,11 @@ pub fn take(tx: &mut Tx<'_>, request: &Close, inode: &mut Inode) -> Step<bool> {
         tx.origin.is_replay || tx.memory.opens.count(request.fid).handles == 1 || planted(Bug::InlineTakenFromOthers);
     let is_cut = !tx.origin.is_replay && tx.memory.truncating.contains(&request.fid);
     let is_current = request.truncate_epoch == inode.truncate_epoch && !is_cut;
-    if !is_last || !is_current || inode.inline || inode.size != 0 || !has_room_for_all(inode) {
+    if !is_last || !is_current || inode.inline || inode.size != 0 || !has_space_for_all(inode) {
         return Err(ErrorReply::new(Errno::EBUSY, "the bytes of this file belong on its OSTs").into());
     }
-    if !tx.origin.has_room_for_bytes && !tx.origin.is_replay {
-        return Err(no_room().into());
+    if !tx.origin.has_space_for_inline && !tx.origin.is_replay {
+        return Err(no_space().into());
     }
     tx.put_with(keys::inline(request.fid), |out| encode(bytes, out));
     tx.touch(keys::inode(request.fid));
@@ -94,7 +94,7 @@ pub fn take(tx: &mut Tx<'_>, request: &Close, inode: &mut Inode) -> Step<bool> {
 }
 
 /// True if the home's first object can hold the largest inline file.
-fn has_room_for_all(inode: &Inode) -> bool {
+fn has_space_for_all(inode: &Inode) -> bool {
     let first = inode.layout().and_then(|layout| layout.components.first());
     first.is_some_and(|part| part.has_osts() && part.end >= INLINE_BYTES as u64)
 }
@@ -159,7 +159,7 @@ impl Tx<'_> {
             }
             Some(size) => {
                 if size > old.len() {
-                    self.need_room()?;
+                    self.need_space()?;
                 }
                 let mut new = old.to_vec();
                 new.resize(size, 0);
@@ -297,7 +297,7 @@ mod tests {
     fn an_mdt_short_of_space_refuses_inline_bytes_with_enospc() {
         let mut world = World::new();
         let fid = made(&mut world);
-        world.has_room = false;
+        world.has_space = false;
         assert_eq!(world.errno(|tx| ops::close::apply(tx, &close(fid, BYTES))), Errno::ENOSPC);
         world.run(|tx| ops::close::apply(tx, &Close { inline: None, ..close(fid, BYTES) }));
         assert_eq!(here(&mut world, fid), None);

@@ -19,7 +19,7 @@ pub fn keys(_request: &LeaseSequence) -> [Key; 1] {
 
 /// Always succeeds.
 pub fn apply(tx: &mut Tx<'_>, _request: &LeaseSequence) -> Step<LeaseSequenceReply> {
-    tx.need_room()?;
+    tx.need_space()?;
     let sequence = FidSequence(tx.memory.next_sequence);
     tx.put(keys::next_sequence(), &bootstrap::encode_counter(sequence.0 + 1));
     let client = tx.origin.client;

@@ -39,7 +39,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Link) -> Step<EntryReply> {
     tx.add_name(&found, entry)?;
     tx.put_inode_touched(request.fid, &mut inode);
     tx.put_changed_dir(request.parent, &mut dir, 1, 0);
-    let parent = tx.kept_parent(request.parent)?;
+    let parent = tx.cached_parent(request.parent)?;
     Ok(EntryReply { parent, ..tx.entry_reply(request.fid, &inode) })
 }
 

@@ -60,10 +60,10 @@ pub fn apply(tx: &mut Tx<'_>, request: &LookupStatahead, others: &[(u64, Entry)]
     // Leases of these sessions on the other inodes are recalled together with theirs on the name's inode.
     let (memory, session) = (tx.memory, tx.origin.session);
     let found_fid = reply.found.entry.as_ref().map(|entry| entry.attr.fid);
-    let asked = found_fid.map_or(Vec::new(), |fid| memory.kept.conflicting_sessions(session, fid, Use::Shows));
+    let asked = found_fid.map_or(Vec::new(), |fid| memory.leases.conflicting_sessions(session, fid, Use::Shows));
     let other_names = others.iter().filter(|(_, entry)| entry.name != request.lookup.name);
     for (cookie, entry) in other_names.take(rows(request) - 1) {
-        if is_written(tx, entry.fid) || !memory.kept.conflicts_only_with(&asked, session, entry.fid) {
+        if is_written(tx, entry.fid) || !memory.leases.conflicts_only_with(&asked, session, entry.fid) {
             continue;
         }
         match other(tx, request, *cookie, entry) {
@@ -181,10 +181,10 @@ mod tests {
             made: false,
             transno: Transno(1),
         });
-        world.memory.kept.grant(SessionId(2), others[1].fid);
-        world.memory.kept.changed(SessionId(2), others[1].fid);
+        world.memory.leases.grant(SessionId(2), others[1].fid);
+        world.memory.leases.changed(SessionId(2), others[1].fid);
         // The session only believes that it holds the lease.
-        world.memory.kept.grant(SessionId(2), others[2].fid);
+        world.memory.leases.grant(SessionId(2), others[2].fid);
         let request = request(&name, 20);
         let found = scan(&mut world, &request);
         let expected = others[2..].iter().map(|entry| entry.name.clone()).collect();
@@ -196,12 +196,12 @@ mod tests {
         let (mut world, name, others) = ten();
         let request = request(&name, 20);
         let found = scan(&mut world, &request);
-        let kept = &mut world.memory.kept;
+        let leases = &mut world.memory.leases;
         for (session, fid) in [(2, found[0].1.fid), (2, others[0].fid), (3, others[1].fid)] {
-            kept.grant(SessionId(session), fid);
-            kept.changed(SessionId(session), fid);
+            leases.grant(SessionId(session), fid);
+            leases.changed(SessionId(session), fid);
         }
-        kept.grant_data(SessionId(2), others[2].fid);
+        leases.grant_data(SessionId(2), others[2].fid);
         let left = others.iter().enumerate().filter(|(number, _)| !matches!(number, 1 | 2));
         let expected = left.map(|(_, entry)| entry.name.clone()).collect();
         assert_eq!(told(&mut world, &request, &found), expected);

@@ -40,7 +40,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Make) -> Step<EntryReply> {
     let (caller, mode) = (&request.caller, request.mode & 0o177_777);
     let new = NewInode { caller, fid: request.fid, mode, umask, body, written: false };
     let inode = tx.add_inode(&found, &mut dir, &request.name, new)?;
-    let parent = tx.kept_parent(request.parent)?;
+    let parent = tx.cached_parent(request.parent)?;
     let reply = tx.leased_reply(request.fid, &inode);
     let mut leases = tx.lease_exclusive(request.fid, request.parent, reply.leases);
     leases |= tx.lease_entries_write(request.parent, &dir, lease_flags::PARENT_ENTRIES_WRITE);

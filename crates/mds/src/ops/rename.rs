@@ -207,8 +207,8 @@ fn exchange(tx: &mut Tx<'_>, request: &Rename, dirs: Dirs, from: Side, to: Side)
 }
 
 fn changed(tx: &Tx<'_>, request: &Rename, fids: Vec<Fid>) -> Step<Changed> {
-    let from = tx.kept_parent(request.from_parent)?;
-    let to = if request.to_parent == request.from_parent { None } else { tx.kept_parent(request.to_parent)? };
+    let from = tx.cached_parent(request.from_parent)?;
+    let to = if request.to_parent == request.from_parent { None } else { tx.cached_parent(request.to_parent)? };
     Ok(Changed { fids, parents: from.into_iter().chain(to).collect(), leases: 0 })
 }
 

@@ -30,7 +30,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Rmdir) -> Step<Changed> {
     tx.remove_name(&found)?;
     tx.drop_link(fid, &mut victim)?;
     tx.put_changed_dir(request.parent, &mut dir, -1, -1);
-    let parents = tx.kept_parent(request.parent)?.into_iter().collect();
+    let parents = tx.cached_parent(request.parent)?.into_iter().collect();
     tx.effects.removed = Some(fid);
     let leases = tx.lease_entries_write(request.parent, &dir, lease_flags::PARENT_ENTRIES_WRITE);
     Ok(Changed { fids: vec![fid], parents, leases })

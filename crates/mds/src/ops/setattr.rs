@@ -63,7 +63,7 @@ pub fn access(request: &SetAttr, inode: &mut Inode) -> bool {
 
 /// Whether a delayed SETATTR is valid: the client held a data lease all along, so no other session could see the file.
 pub fn is_delayed_valid(tx: &Tx<'_>, request: &SetAttr) -> bool {
-    request.at_ns == 0 || tx.origin.is_replay || tx.memory.kept.data.has(tx.origin.session, request.fid)
+    request.at_ns == 0 || tx.origin.is_replay || tx.memory.leases.data.has(tx.origin.session, request.fid)
 }
 
 /// Changes `inode` as requested; the caller writes its row. Errors: those of [`apply`].
@@ -172,10 +172,10 @@ mod tests {
         let fid = owned(&mut world, 7);
         let told = SetAttr { mode: 0o600, at_ns: 12, ..request(root(), fid, set_attr::MODE) };
         assert_eq!(world.errno(|tx| apply(tx, &told)), Errno::ESTALE);
-        world.memory.kept.data.grant(world.session, fid);
+        world.memory.leases.data.grant(world.session, fid);
         let attr = world.run(|tx| apply(tx, &told)).attr;
         assert_eq!((attr.mode, attr.ctime_ns), (0o100_600, 12));
-        world.memory.kept.data.end(world.session, fid);
+        world.memory.leases.data.end(world.session, fid);
         world.is_replay = true;
         world.run(|tx| apply(tx, &told));
     }
@@ -186,7 +186,7 @@ mod tests {
         let fid = owned(&mut world, 7);
         let before = world.run(|tx| tx.inode(fid));
         let other = forebay_proto::SessionId(world.session.0 + 1);
-        world.memory.kept.grant(other, fid);
+        world.memory.leases.grant(other, fid);
         let accessed = |atime_ns| SetAttr { atime_ns, ..request(root(), fid, set_attr::ACCESSED) };
         let later = before.atime_ns + 5;
         assert_eq!(world.run(|tx| apply(tx, &accessed(later))).attr.atime_ns, later);

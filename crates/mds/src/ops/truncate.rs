@@ -181,7 +181,7 @@ impl Tx<'_> {
         let log = TruncateLog { truncate_epoch: inode.truncate_epoch, attr_epoch: inode.attr_epoch, purpose };
         self.put_with(keys::truncate(fid), |out| log.encode(out));
         self.effects.truncate = Some(fid);
-        self.effects.opens.push(OpenChange::Told { fid });
+        self.effects.opens.push(OpenChange::OstsNotified { fid });
     }
 }
 

@@ -28,7 +28,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Unlink) -> Step<Changed> {
     tx.remove_name(&found)?;
     tx.drop_link(fid, &mut inode)?;
     tx.put_changed_dir(request.parent, &mut dir, -1, 0);
-    let parents = tx.kept_parent(request.parent)?.into_iter().collect();
+    let parents = tx.cached_parent(request.parent)?.into_iter().collect();
     let leases = tx.lease_entries_write(request.parent, &dir, lease_flags::PARENT_ENTRIES_WRITE);
     Ok(Changed { fids: vec![fid], parents, leases })
 }
@@ -185,7 +185,7 @@ mod tests {
     fn deleting_works_on_a_full_target() {
         let mut world = World::new();
         world.file(Fid::ROOT, "a");
-        world.has_room = false;
+        world.has_space = false;
         world.run(|tx| apply(tx, &unlink("a")));
     }
 }

@@ -115,7 +115,7 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     if request.value.len() > limits::XATTR_BYTES {
         return Err(Errno::E2BIG.into());
     }
-    tx.need_room()?;
+    tx.need_space()?;
     let mut list = tx.xattrs(request.fid, &inode)?;
     let before = (inode.mode, list.len());
     if acl::is_acl(&request.name) && !set_acl(request, &mut inode)? {

@@ -32,7 +32,7 @@ pub struct OstSpace {
 
 impl OstSpace {
     /// True if more is free than a remainder that would fill up at once.
-    pub fn is_roomy(&self) -> bool {
+    pub fn has_free_space(&self) -> bool {
         self.available_bytes > self.total_bytes / limits::FULL_FRACTION
     }
 }
@@ -102,10 +102,10 @@ pub fn check_pool_name(name: &str) -> Result<(), ErrorReply> {
 pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, slow: &BTreeSet<u32>, last: &Table) -> Table {
     let pools = last.pools.clone();
     let freest = osts.values().flatten().filter(|ost| ost.alive).map(|ost| ost.available_bytes).max().unwrap_or(0);
-    let roomy = OstSpace::is_roomy;
-    let all_full = !osts.values().any(|ost| ost.as_ref().is_none_or(|ost| ost.alive && roomy(ost)));
+    let with_space = OstSpace::has_free_space;
+    let all_full = !osts.values().any(|ost| ost.as_ref().is_none_or(|ost| ost.alive && with_space(ost)));
     let weigh_one = |ost: &OstSpace| {
-        if !ost.alive || ost.available_bytes == 0 || !(roomy(ost) || all_full) {
+        if !ost.alive || ost.available_bytes == 0 || !(with_space(ost) || all_full) {
             return 0;
         }
         let share = u128::from(ost.available_bytes) * u128::from(limits::WEIGHT_MAX) / u128::from(freest.max(1));
@@ -123,7 +123,7 @@ pub fn weigh(osts: &BTreeMap<u32, Option<OstSpace>>, slow: &BTreeSet<u32>, last:
         return Table { weights, pools };
     }
     let counted_on =
-        |ost: &Option<OstSpace>| ost.is_some_and(|ost| !ost.alive && (roomy(&ost) || ost.total_bytes == 0));
+        |ost: &Option<OstSpace>| ost.is_some_and(|ost| !ost.alive && (with_space(&ost) || ost.total_bytes == 0));
     let weights = osts.iter().map(|(index, ost)| {
         let old = last.weights.get(index).copied().filter(|old| *old > 0);
         (*index, if counted_on(ost) { old.unwrap_or(limits::WEIGHT_MAX) } else { 0 })

@@ -24,7 +24,7 @@ use forebay_proto::{
 };
 use forebay_rpc::{Call, ClientSession, PinBudget, RpcError, SessionOptions};
 use forebay_store::{FormatOptions, OpenOptions, Store};
-use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
+use forebay_target::{Answer, Attempt, Context, Service, Target, TargetOptions};
 
 pub const CLUSTER: Uuid = Uuid([7; 16]);
 pub const OSTS: u32 = 2;
@@ -59,19 +59,19 @@ fn object_row(file_bytes: u64, truncate_epoch: u64) -> Vec<u8> {
 }
 
 impl FakeOst {
-    async fn put(&self, ctx: &Context, fid: Fid, row: impl Fn(ObjectReply) -> Vec<u8>) -> Result<Answer, ErrorReply> {
+    async fn put(&self, ctx: &Context, fid: Fid, row: impl Fn(ObjectReply) -> Vec<u8>) -> Attempt<Answer> {
         let key = object_key(fid);
         ctx.prefetch(&[&key]).await?;
         ctx.apply(|txn, _| {
-            let old = object_reply(txn.get(&key).map_err(store_error)?.as_deref());
+            let old = object_reply(txn.get(&key)?.as_deref());
             txn.put(&key, row(old));
-            Ok(object_reply(txn.get(&key).map_err(store_error)?.as_deref()))
+            Ok(object_reply(txn.get(&key)?.as_deref()))
         })
     }
 }
 
 impl Service for FakeOst {
-    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Result<Answer, ErrorReply> {
+    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Attempt<Answer> {
         match op {
             Op::RaiseSize => {
                 let request = RaiseSize::from_bytes(&body)?;
@@ -82,7 +82,7 @@ impl Service for FakeOst {
                 let request = TruncateObject::from_bytes(&body)?;
                 self.truncates.set(self.truncates.get() + 1);
                 if self.is_damaged.get() {
-                    return Err(ErrorReply::new(Errno::EIO, "its index is damaged"));
+                    return Err(ErrorReply::new(Errno::EIO, "its index is damaged").into());
                 }
                 let size = if request.file_bytes == u64::MAX { 0 } else { request.file_bytes };
                 self.put(&ctx, request.fid, |_| object_row(size, request.truncate_epoch)).await
@@ -97,7 +97,7 @@ impl Service for FakeOst {
             }
             Op::GetObject => {
                 let object = GetObject::from_bytes(&body)?.object;
-                let row = ctx.store().load(&object_key(object.fid)).await.map_err(store_error)?;
+                let row = ctx.store().load(&object_key(object.fid)).await?;
                 let reply = object_reply(row.as_deref());
                 if self.is_damaged.get() && reply.truncate_epoch < object.truncate_epoch {
                     // Waits for a truncate that it has not received yet.
@@ -105,6 +105,8 @@ impl Service for FakeOst {
                 }
                 Ok(Answer::read(&reply))
             }
+            // It serves requests under any layout.
+            Op::FenceLayout => Ok(Answer::read(&Empty {})),
             Op::ListObjects => {
                 let request = ListObjects::from_bytes(&body)?;
                 let fids = objects(ctx.store()).await;

@@ -7,19 +7,19 @@ use forebay_proto::{
     limits::FILE_BYTES,
     message::{Allocate, AllocateReply},
 };
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Answer, Attempt, Context};
 
 use super::change::{Change, is_superseded};
 use crate::{ObjectRow, Oss, limits};
 
 /// Reserves space for all of the range, or of its first part, that holds no bytes and is not reserved. Whether there is
 /// space is decided at admission.
-pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Attempt<Answer> {
     let _cutting = oss.cutting();
     let end = request.offset.checked_add(request.length).filter(|end| *end <= FILE_BYTES && *end > request.offset);
     let Some(end) = end else {
         let words = format!("to set room aside for {} bytes at {}", request.length, request.offset);
-        return Err(ErrorReply::new(Errno::EFBIG, words));
+        return Err(ErrorReply::new(Errno::EFBIG, words).into());
     };
     let row = oss.admissible(ctx, &request.object).await?;
     let (fid, epoch, now_ns) = (request.object.fid, request.object.truncate_epoch, ctx.time_ns());
@@ -28,7 +28,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, 
     let range = row.as_ref().map_or_else(|| asked.clone(), |row| row.aside.reach(asked.clone()));
     let wanted = wanted(oss, row.as_ref(), fid, &range).await?;
     // The original of a replay had its space.
-    let room = if ctx.is_replay() { None } else { Some(oss.store().promise(wanted).map_err(store_error)?) };
+    let room = if ctx.is_replay() { None } else { Some(oss.store().promise(wanted)?) };
     let ticket = ctx.admit();
     let superseded = is_superseded(ctx, row.as_ref(), epoch, ticket.transno());
     let answer = Change { fid, under: Some(request.object.clone()), extents: Some(range.clone()) }
@@ -41,11 +41,11 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Allocate) -> Result<Answer, 
             let range = range.start..if superseded { range.end.min(row.truncated_bytes) } else { range.end };
             let mut bytes = 0;
             for part in row.aside.outside(&range) {
-                bytes += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
+                bytes += part.end - part.start - txn.data_bytes(fid, part)?;
             }
             if bytes > 0 && !row.aside.add(range, bytes) {
                 let words = format!("{fid}: room is set aside in {} places already", limits::RESERVED_RANGES);
-                return Err(ErrorReply::new(Errno::ENOSPC, words));
+                return Err(ErrorReply::new(Errno::ENOSPC, words).into());
             }
             row.touch(epoch, request.attr_epoch, now_ns);
             Ok(AllocateReply { end, mtime_ns: row.mtime_ns, attr_epoch: row.attr_epoch })
@@ -62,7 +62,7 @@ fn first_part(row: Option<&ObjectRow>, offset: u64, end: u64) -> u64 {
     if offset >= object_bytes { end } else { end.min(offset + limits::ALLOCATE_BYTES) }
 }
 
-async fn wanted(oss: &Oss, row: Option<&ObjectRow>, fid: Fid, range: &Range<u64>) -> Result<u64, ErrorReply> {
+async fn wanted(oss: &Oss, row: Option<&ObjectRow>, fid: Fid, range: &Range<u64>) -> Attempt<u64> {
     let outside = row.map_or_else(|| vec![range.clone()], |row| row.aside.outside(range));
     let mut bytes = 0;
     for part in outside {

@@ -1,6 +1,6 @@
 //! Append: bytes to the end of the file, where that lies in this object. Size and bytes become visible together.
 
-use std::{cell::Cell, ops::Range};
+use std::ops::Range;
 
 use bytes::Bytes;
 use forebay_proto::{
@@ -9,7 +9,7 @@ use forebay_proto::{
     message::{AppendObject, AppendOffset, AppendReply, ObjectRef, Piece, WritePieces, WriteReply},
 };
 use forebay_store::Fragment;
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Abort, Answer, Attempt, Context};
 
 use super::{
     change::Change,
@@ -23,7 +23,7 @@ use crate::{Oss, append_offsets::own_offset, limits, object::key, server::decode
 /// If one of those fails, this append moves to where the file ends then. The reply waits until the changes before it
 /// are acknowledged: a client with the reply replays the append at its offset, and the bytes before it must be there. A
 /// replay names its offset.
-pub async fn run(oss: &Oss, ctx: &Context, request: AppendObject, bulk: Bytes) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: AppendObject, bulk: Bytes) -> Attempt<Answer> {
     check(&request, &bulk)?;
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
     if ctx.is_replay() {
@@ -59,6 +59,19 @@ enum Outcome {
     Elsewhere(u64),
     /// A change before it was not made, or the end has moved.
     Moved(u64),
+}
+
+/// Why an append was not applied.
+enum NotAppended {
+    /// The file ends elsewhere by now.
+    Moved,
+    Aborted(Abort),
+}
+
+impl From<Abort> for NotAppended {
+    fn from(abort: Abort) -> Self {
+        Self::Aborted(abort)
+    }
 }
 
 fn check(request: &AppendObject, bulk: &Bytes) -> Result<(), ErrorReply> {
@@ -102,7 +115,7 @@ fn block_sums(request: &AppendObject, offset: u64, bulk: &Bytes) -> Result<Vec<u
     Ok(sums)
 }
 
-async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) -> Result<Outcome, ErrorReply> {
+async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) -> Attempt<Outcome> {
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
     let row = oss.admissible(ctx, &request.object).await?;
     let visible = row.as_ref().map_or(0, |row| row.file_bytes).max(request.file_bytes);
@@ -110,10 +123,10 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
     let Some(expected) = object_range(request, end) else { return Ok(Outcome::Elsewhere(end)) };
     let turn = oss.turn(ctx, (fid, Some(truncate_epoch)), request.length.into()).await?;
     let aside = oss.unwritten_reserved_in(fid, row.as_ref(), &expected).await?;
-    let mut room = oss.store().reserve_from(bulk.len() as u64, 1, aside).await.map_err(store_error)?;
+    let mut room = oss.store().reserve_from(bulk.len() as u64, 1, aside).await?;
     room.fills(aside);
     // From here to the admission nothing is awaited.
-    let row = oss.store().get(&key(fid)).map_err(store_error)?.map(|value| decode(&value)).transpose()?;
+    let row = oss.store().get(&key(fid))?.map(|value| decode(&value)).transpose()?;
     let end = row.as_ref().map_or(0, |row| row.file_bytes).max(request.file_bytes).max(oss.growing.end(fid));
     let is_its_turn = match &turn {
         Some(turn) => turn.is_own(oss) && end >= turn.base,
@@ -139,22 +152,21 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
         generation: request.object.layout_generation,
         sums,
     };
-    let placed = oss.store().place(room, vec![fragment]).await.map_err(store_error)?;
-    let (moved, now_ns) = (Cell::new(false), ctx.time_ns());
-    let is_over = |place: &AppendOffset, given: Transno| oss.is_heard(place, given);
+    let placed = oss.store().place(room, vec![fragment]).await?;
+    let now_ns = ctx.time_ns();
+    let is_over = |place: &AppendOffset, given: Transno| oss.is_reply_received(place, given);
     let change = Change { fid, under: Some(request.object.clone()), extents: Some(range.clone()) };
     let applied = change
         .apply(oss, ctx, ticket, |txn, row| {
             if row.file_bytes.max(request.file_bytes) != end {
-                moved.set(true);
-                return Err(ErrorReply::new(Errno::EAGAIN, "the file ends elsewhere by now"));
+                return Err(NotAppended::Moved);
             }
             let mut filled = 0;
             for part in row.aside.within(&range) {
-                filled += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
+                filled += part.end - part.start - txn.data_bytes(fid, part).map_err(Abort::from)?;
             }
             row.aside.fill(filled);
-            txn.insert(placed).map_err(store_error)?;
+            txn.insert(placed).map_err(Abort::from)?;
             row.object_bytes = row.object_bytes.max(range.end);
             row.file_bytes = file_end;
             row.reservation_generation = row.reservation_generation.max(oss.reservations.fence(fid));
@@ -165,8 +177,9 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
         })
         .await;
     let answer = match applied {
-        Err(_) if moved.get() => return Ok(Outcome::Moved(end)),
-        applied => applied?,
+        Ok(answer) => answer,
+        Err(NotAppended::Moved) => return Ok(Outcome::Moved(end)),
+        Err(NotAppended::Aborted(abort)) => return Err(abort),
     };
     if let Some(turn) = turn {
         turn.done(oss);
@@ -177,15 +190,9 @@ async fn once(oss: &Oss, ctx: &Context, request: &AppendObject, bulk: &Bytes) ->
 }
 
 /// An append that already has its offset.
-async fn write_at(
-    oss: &Oss,
-    ctx: &Context,
-    request: &AppendObject,
-    file_offset: u64,
-    bulk: Bytes,
-) -> Result<Answer, ErrorReply> {
+async fn write_at(oss: &Oss, ctx: &Context, request: &AppendObject, file_offset: u64, bulk: Bytes) -> Attempt<Answer> {
     let Some(range) = object_range(request, file_offset) else {
-        return Err(ErrorReply::new(Errno::EINVAL, format!("no append lies at {file_offset}")));
+        return Err(ErrorReply::new(Errno::EINVAL, format!("no append lies at {file_offset}")).into());
     };
     let write = WritePieces {
         object: request.object.clone(),
@@ -205,7 +212,7 @@ async fn write_at(
 
 impl Oss {
     /// Whether the append at `place` is committed, or its client has received the reply.
-    pub(super) fn is_heard(&self, place: &AppendOffset, given: Transno) -> bool {
+    pub(super) fn is_reply_received(&self, place: &AppendOffset, given: Transno) -> bool {
         given <= self.store().last_committed()
             || self.target().has_reply_received(place.session, place.slot, place.sequence, given)
     }

@@ -8,7 +8,7 @@ use forebay_proto::{
     message::{ObjectRef, ObjectReply},
 };
 use forebay_store::Txn;
-use forebay_target::{Answer, Context, Ticket, store_error};
+use forebay_target::{Abort, Answer, Attempt, Context, Ticket};
 
 use crate::{
     Oss,
@@ -29,73 +29,72 @@ pub struct Change {
 
 impl Change {
     /// Waits for the ticket's turn, then applies `change` to the object's row (a new one if there is none).
-    pub async fn apply<R: Encode>(
+    pub async fn apply<R: Encode, E: From<Abort>>(
         self,
         oss: &Oss,
         ctx: &Context,
         ticket: Ticket,
-        change: impl FnOnce(&mut Txn, &mut ObjectRow) -> Result<R, ErrorReply>,
-    ) -> Result<Answer, ErrorReply> {
-        self.try_apply(oss, ctx, &ticket, change).await
+        change: impl FnOnce(&mut Txn, &mut ObjectRow) -> Result<R, E>,
+    ) -> Result<Answer, E> {
+        self.attempt(oss, ctx, &ticket, change).await
     }
 
-    /// As [`Change::apply`], for a ticket that has been replied to: retries transient errors, in the same place of the
+    /// As [`Change::apply`], for a ticket that has been replied to: repeats aborted attempts, in the same place of the
     /// order.
     pub async fn apply_surely<R: Encode>(
         self,
         oss: &Oss,
         ctx: &Context,
         ticket: &Ticket,
-        mut change: impl FnMut(&mut Txn, &mut ObjectRow) -> Result<R, ErrorReply>,
+        mut change: impl FnMut(&mut Txn, &mut ObjectRow) -> Attempt<R>,
     ) -> Result<Answer, ErrorReply> {
         loop {
-            match self.try_apply(oss, ctx, ticket, &mut change).await {
-                Err(error) => ctx.again(error).await?,
-                done => return done,
+            match self.attempt(oss, ctx, ticket, &mut change).await {
+                Ok(answer) => return Ok(answer),
+                Err(abort) => ctx.wait_to_retry(abort).await?,
             }
         }
     }
 
-    async fn try_apply<R: Encode>(
+    async fn attempt<R: Encode, E: From<Abort>>(
         &self,
         oss: &Oss,
         ctx: &Context,
         ticket: &Ticket,
-        change: impl FnOnce(&mut Txn, &mut ObjectRow) -> Result<R, ErrorReply>,
-    ) -> Result<Answer, ErrorReply> {
+        change: impl FnOnce(&mut Txn, &mut ObjectRow) -> Result<R, E>,
+    ) -> Result<Answer, E> {
         self.prefetch(oss, ctx).await?;
         ticket.turn().await;
         self.prefetch(oss, ctx).await?;
-        let transno = ticket.transno();
-        let fid = self.fid;
-        let mut is_new = false;
-        let mut aside = (0, 0);
-        let answer = ticket.try_apply(|txn| {
-            let row = txn.get(&object::key(fid)).map_err(store_error)?;
-            is_new = row.is_none();
-            let row = row.map(|value| decode(&value)).transpose()?;
-            self.check_again(oss, ctx, row.as_ref())?;
-            let mut row = row.unwrap_or_else(|| self.new_row());
-            let before = row.aside.bytes();
-            let reply = change(txn, &mut row)?;
-            aside = (before, row.aside.bytes());
-            row.transno = transno;
-            txn.put(object::key(fid), row.to_bytes());
-            Ok(reply)
-        })?;
-        oss.store().set_aside(aside.0, aside.1);
+        let mut update = ticket.begin().map_err(Abort::from)?;
+        let row = self.row(oss, ctx, update.txn())?;
+        let is_new = row.is_none();
+        let mut row = row.unwrap_or_else(|| self.new_row());
+        let reserved_before = row.aside.bytes();
+        let reply = change(update.txn(), &mut row)?;
+        row.transno = ticket.transno();
+        update.txn().put(object::key(self.fid), row.to_bytes());
+        let answer = update.apply(&reply)?;
+        oss.store().set_aside(reserved_before, row.aside.bytes());
         if is_new {
             oss.objects.set(oss.objects.get() + 1);
         }
-        oss.read_ahead.changed(fid);
+        oss.read_ahead.changed(self.fid);
         Ok(answer)
     }
 
-    async fn prefetch(&self, oss: &Oss, ctx: &Context) -> Result<(), ErrorReply> {
+    async fn prefetch(&self, oss: &Oss, ctx: &Context) -> Attempt<()> {
         if let Some(extents) = self.extents.clone() {
-            oss.store().prefetch_extents(self.fid, extents).await.map_err(store_error)?;
+            oss.store().prefetch_extents(self.fid, extents).await?;
         }
         ctx.prefetch(&[object::key(self.fid)]).await
+    }
+
+    /// The object's row, if there is one.
+    fn row(&self, oss: &Oss, ctx: &Context, txn: &Txn) -> Attempt<Option<ObjectRow>> {
+        let row = txn.get(&object::key(self.fid))?.map(|value| decode(&value)).transpose()?;
+        self.check_again(oss, ctx, row.as_ref())?;
+        Ok(row)
     }
 
     /// A truncate may have been applied, or a fence set, since the request was admitted.
@@ -129,10 +128,10 @@ pub fn describe(row: Option<&ObjectRow>) -> ObjectReply {
 }
 
 /// `range` of the object is about to lose its bytes: releases the space reserved in it.
-pub fn give_back(txn: &Txn, fid: Fid, row: &mut ObjectRow, range: &Range<u64>) -> Result<(), ErrorReply> {
+pub fn give_back(txn: &Txn, fid: Fid, row: &mut ObjectRow, range: &Range<u64>) -> Attempt<()> {
     let mut bytes = 0;
     for part in row.aside.within(range) {
-        bytes += txn.data_bytes(fid, part).map_err(store_error)?;
+        bytes += txn.data_bytes(fid, part)?;
     }
     row.aside.remove(range, bytes);
     Ok(())

@@ -6,14 +6,14 @@ use forebay_proto::{
     limits::FILE_BYTES,
     message::{AppendOffset, CompleteAppend, CompleteReply, ObjectRef},
 };
-use forebay_target::{Answer, Context};
+use forebay_target::{Answer, Attempt, Context};
 
 use super::change::{Change, is_superseded};
 use crate::{Oss, append_offsets::own_offset, reservations::Turn, unacknowledged::Growth};
 
 /// Makes the file longer, once all reservations before it are complete; if it was cancelled, the reply says that it is
 /// not filled. A replay, or a request sent again because its reply was lost, raises the size as it did before.
-pub async fn run(oss: &Oss, ctx: &Context, request: CompleteAppend) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: CompleteAppend) -> Attempt<Answer> {
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
     let end = request.file_offset.checked_add(request.length.into()).filter(|end| *end <= FILE_BYTES);
     let end = end.ok_or_else(|| ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"))?;
@@ -40,13 +40,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: CompleteAppend) -> Result<An
 
 const NOT_FILLED: CompleteReply = CompleteReply { filled: false, mtime_ns: 0, attr_epoch: 0, before: Vec::new() };
 
-async fn raise(
-    oss: &Oss,
-    ctx: &Context,
-    request: &CompleteAppend,
-    end: u64,
-    turn: Option<Turn>,
-) -> Result<Answer, ErrorReply> {
+async fn raise(oss: &Oss, ctx: &Context, request: &CompleteAppend, end: u64, turn: Option<Turn>) -> Attempt<Answer> {
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
     let row = oss.may_write(ctx, &request.object).await?;
     let file_bytes = row.as_ref().map_or(0, |row| row.file_bytes);
@@ -61,9 +55,9 @@ async fn raise(
     let _grows = oss.growing.to(fid, transno, end);
     let superseded = is_superseded(ctx, row.as_ref(), truncate_epoch, transno);
     let now_ns = ctx.time_ns();
-    let is_over = |place: &AppendOffset, given: Transno| oss.is_heard(place, given);
+    let is_over = |place: &AppendOffset, given: Transno| oss.is_reply_received(place, given);
     let answer = Change { fid, under: Some(request.object.clone()), extents: None }
-        .apply(oss, ctx, ticket, |_txn, row| {
+        .apply(oss, ctx, ticket, |_txn, row| -> Attempt<_> {
             if !superseded {
                 row.file_bytes = row.file_bytes.max(end);
             }

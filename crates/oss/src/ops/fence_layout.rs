@@ -1,16 +1,13 @@
 //! FenceLayout: the MDT has moved bytes of a file, and clients with the layout from before are to fetch the new one.
 
-use forebay_proto::{
-    ErrorReply,
-    message::{Empty, FenceLayout},
-};
-use forebay_target::Answer;
+use forebay_proto::message::{Empty, FenceLayout};
+use forebay_target::{Answer, Attempt};
 
 use crate::Oss;
 
 /// Sets the fence in its turn: changes that were admitted, and perhaps replied to, under an older generation are applied
 /// first. A change that is admitted later meets the fence when it is applied.
-pub async fn run(oss: &Oss, request: FenceLayout) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, request: FenceLayout) -> Attempt<Answer> {
     let _cutting = oss.cutting();
     let ticket = oss.target().admit();
     ticket.turn().await;

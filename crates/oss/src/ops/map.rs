@@ -6,27 +6,32 @@
 use std::{ops::Range, slice};
 
 use forebay_proto::{
-    Errno, ErrorReply,
+    Errno,
     limits::HOLE_BYTES,
     message::{MapObject, MapReply, map_what},
 };
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Answer, Attempt, Context};
 
 use crate::{Oss, limits};
 
 /// Reads the object's index in steps.
-pub async fn run(oss: &Oss, ctx: &Context, request: MapObject) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: MapObject) -> Attempt<Answer> {
     let row = oss.admissible(ctx, &request.object).await?;
     let (fid, mut used) = (request.object.fid, row.map_or(0, |row| row.aside.bytes()));
     let mut hole = block_of(request.offset);
     let mut from = if request.what == map_what::USED { request.offset } else { hole };
     loop {
-        let ranges = oss.store().data_ranges(fid, from, limits::MAP_EXTENTS).await;
-        let (ranges, next) = ranges.map_err(store_error)?;
+        let (ranges, next) = oss.store().data_ranges(fid, from, limits::MAP_EXTENTS).await?;
         let next = next.filter(|next| *next > from);
         let found = match request.what {
             map_what::DATA => first_data(&ranges).or(next.is_none().then_some(u64::MAX)),
-            map_what::HOLE => first_hole(&ranges, &mut hole).or(next.is_none().then_some(hole)),
+            map_what::HOLE => match first_hole(&ranges, hole) {
+                Ok(found) => Some(found),
+                Err(from) => {
+                    hole = from;
+                    next.is_none().then_some(hole)
+                }
+            },
             map_what::USED => {
                 used += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
                 next.is_none().then_some(used)
@@ -56,16 +61,16 @@ fn first_data(ranges: &[Range<u64>]) -> Option<u64> {
     ranges.first().map(|range| block_of(range.start))
 }
 
-/// The first byte of the first empty block from `hole` on, if a range follows it. Sets `hole` to where the search
-/// continues after these ranges.
-fn first_hole(ranges: &[Range<u64>], hole: &mut u64) -> Option<u64> {
+/// The first byte of the first empty block from `hole` on, if a range follows it. Otherwise an error with where the
+/// search continues after these ranges.
+fn first_hole(ranges: &[Range<u64>], mut hole: u64) -> Result<u64, u64> {
     for range in ranges {
-        if block_of(range.start) > *hole {
-            return Some(*hole);
+        if block_of(range.start) > hole {
+            return Ok(hole);
         }
-        *hole = (*hole).max(range.end.next_multiple_of(HOLE_BYTES));
+        hole = hole.max(range.end.next_multiple_of(HOLE_BYTES));
     }
-    None
+    Err(hole)
 }
 
 #[cfg(test)]
@@ -76,16 +81,12 @@ mod tests {
 
     #[test]
     fn a_hole_begins_with_the_first_block_that_has_no_bytes() {
-        let look = |ranges: &[Range<u64>], from: u64| {
-            let mut hole = from;
-            (first_hole(ranges, &mut hole), hole)
-        };
-        assert_eq!(look(&[10..20, 3 * B..3 * B + 1], 0), (Some(B), B));
-        assert_eq!(look(&[10..20, B + 5..B + 6, 3 * B..3 * B + 1], 0), (Some(2 * B), 2 * B));
+        assert_eq!(first_hole(&[10..20, 3 * B..3 * B + 1], 0), Ok(B));
+        assert_eq!(first_hole(&[10..20, B + 5..B + 6, 3 * B..3 * B + 1], 0), Ok(2 * B));
         let one = 2 * B..4 * B;
-        assert_eq!(look(std::slice::from_ref(&one), 0), (Some(0), 0));
-        assert_eq!(look(&[10..B, B..B + 1], 0), (None, 2 * B));
-        assert_eq!(look(&[], 7 * B), (None, 7 * B));
+        assert_eq!(first_hole(std::slice::from_ref(&one), 0), Ok(0));
+        assert_eq!(first_hole(&[10..B, B..B + 1], 0), Err(2 * B));
+        assert_eq!(first_hole(&[], 7 * B), Err(7 * B));
     }
 
     #[test]

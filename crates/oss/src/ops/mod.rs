@@ -25,12 +25,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use forebay_proto::{Decode, Errno, ErrorReply, message::Op};
-use forebay_target::{Answer, Context};
+use forebay_target::{Answer, Attempt, Context};
 
 use crate::Oss;
 
 /// Decodes a request and runs its operation.
-pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: Bytes) -> Result<Answer, ErrorReply> {
+pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: Bytes) -> Attempt<Answer> {
     match op {
         Op::Write | Op::WritePieces => {
             let bytes = bulk.len() as u64;
@@ -80,6 +80,6 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::MapObject => map::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::WatchSize => watch_size::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::ListObjects => list::run(oss, Decode::from_bytes(body)?).await,
-        other => Err(ErrorReply::new(Errno::EOPNOTSUPP, format!("an OST does not do {}", other.name()))),
+        other => Err(ErrorReply::new(Errno::EOPNOTSUPP, format!("an OST does not do {}", other.name())).into()),
     }
 }

@@ -10,7 +10,7 @@ use forebay_proto::{
     limits::PUNCH_BYTES,
     message::{ObjectReply, Punch},
 };
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Answer, Attempt, Context};
 
 use super::{
     change::{Change, describe, give_back, is_superseded},
@@ -19,14 +19,12 @@ use super::{
 use crate::{Oss, unacknowledged::Growth};
 
 /// Runs a punch. The size stays.
-pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Attempt<Answer> {
     let _cutting = oss.cutting();
     let end = request.offset.checked_add(request.length);
     let (Some(end), 1..) = (end, request.length) else {
-        return Err(ErrorReply::new(
-            Errno::EINVAL,
-            format!("a hole of {} bytes at {}", request.length, request.offset),
-        ));
+        let words = format!("a hole of {} bytes at {}", request.length, request.offset);
+        return Err(ErrorReply::new(Errno::EINVAL, words).into());
     };
     let row = oss.admissible(ctx, &request.object).await?;
     // The original of a replay was not too large.
@@ -46,7 +44,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
         .apply(oss, ctx, ticket, move |txn, row| {
             if !superseded {
                 give_back(txn, fid, row, &(request.offset..end))?;
-                txn.punch(fid, request.offset..end, version).map_err(store_error)?;
+                txn.punch(fid, request.offset..end, version)?;
             }
             row.touch(epoch, request.attr_epoch, now_ns);
             let file_bytes = oss.reportable_size(ctx, fid, version, 0, row.file_bytes);
@@ -55,11 +53,11 @@ pub async fn run(oss: &Oss, ctx: &Context, request: Punch) -> Result<Answer, Err
         .await
 }
 
-async fn refuse_many(oss: &Oss, fid: Fid, range: Range<u64>) -> Result<(), ErrorReply> {
-    oss.store().prefetch_tail(fid, range.clone(), STEP_EXTENTS).await.map_err(store_error)?;
-    let begins = oss.store().begin().tail_begins(fid, range.clone(), STEP_EXTENTS).map_err(store_error)?;
+async fn refuse_many(oss: &Oss, fid: Fid, range: Range<u64>) -> Attempt<()> {
+    oss.store().prefetch_tail(fid, range.clone(), STEP_EXTENTS).await?;
+    let begins = oss.store().begin().tail_begins(fid, range.clone(), STEP_EXTENTS)?;
     if begins == range.start {
         return Ok(());
     }
-    Err(ErrorReply::new(Errno::E2BIG, format!("a hole of {range:?} takes more than one step")))
+    Err(ErrorReply::new(Errno::E2BIG, format!("a hole of {range:?} takes more than one step")).into())
 }

@@ -1,19 +1,19 @@
 //! RaiseSize: a write to another OST has extended the file; this raises the size at the home.
 
 use forebay_proto::{
-    ErrorReply,
+    Errno, ErrorReply,
     limits::FILE_BYTES,
     message::{ObjectRef, ObjectReply, RaiseSize},
 };
-use forebay_target::{Answer, Context};
+use forebay_target::{Answer, Attempt, Context};
 
 use super::change::{Change, describe, is_superseded};
 use crate::{Oss, unacknowledged::Growth};
 
 /// Runs a raise. It takes the maximum, so order does not matter within an epoch.
-pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: RaiseSize) -> Attempt<Answer> {
     if request.file_bytes > FILE_BYTES {
-        return Err(ErrorReply::new(forebay_proto::Errno::EFBIG, format!("a size of {}", request.file_bytes)));
+        return Err(ErrorReply::new(Errno::EFBIG, format!("a size of {}", request.file_bytes)).into());
     }
     let row = oss.admissible(ctx, &request.object).await?;
     let _raising = oss.raising(row.as_ref(), &request.object);

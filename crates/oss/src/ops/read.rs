@@ -9,7 +9,7 @@ use forebay_proto::{
     message::{ObjectRef, Piece, ReadObject, ReadPieces, ReadReply, ReadSegment},
 };
 use forebay_store::{Segment, SegmentBody};
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Answer, Attempt, Context};
 
 use crate::{ObjectRow, Oss, key, limits, server::decode};
 
@@ -41,7 +41,7 @@ pub fn bytes(request: &ReadPieces) -> Result<u64, ErrorReply> {
 }
 
 /// Runs a read of pieces that [`bytes`] has checked. Beyond the object's end there is a hole.
-pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: ReadPieces) -> Attempt<Answer> {
     let fid = request.object.fid;
     let wanted: Vec<Range<u64>> =
         request.pieces.iter().map(|piece| piece.offset..piece.offset + u64::from(piece.length)).collect();
@@ -64,7 +64,7 @@ async fn look(
     ctx: &Context,
     object: &ObjectRef,
     wanted: &[Range<u64>],
-) -> Result<(ObjectRow, Vec<Segment>), ErrorReply> {
+) -> Attempt<(ObjectRow, Vec<Segment>)> {
     let fid = object.fid;
     loop {
         let known = oss.admissible(ctx, object).await?;
@@ -82,7 +82,7 @@ async fn look(
                 return Ok((row, segments));
             }
         }
-        let (now, segments) = oss.store().read_with_row(fid, wanted, &key(fid)).await.map_err(store_error)?;
+        let (now, segments) = oss.store().read_with_row(fid, wanted, &key(fid)).await?;
         let is_gone = was_there && now.is_none();
         let now = now.map(|value| decode(&value)).transpose()?.unwrap_or_default();
         // A truncate or destroy came in between: check again, as a client that does not know of it is to be refused.

@@ -12,19 +12,19 @@ use forebay_proto::{
     message::{Empty, RemoveWritten},
 };
 use forebay_store::Txn;
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Answer, Attempt, Context};
 
 use super::{change::Change, truncate::STEP_EXTENTS};
 use crate::{ObjectRow, Oss, key, server::decode};
 
 /// Removes them, in any truncate epoch: the bytes of such a write never become part of the file. Works in steps from
 /// the end, each a transaction of its own, until one more can cover the rest.
-pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Attempt<Answer> {
     let fid = request.object.fid;
     let end = request.offset.checked_add(request.length).filter(|end| *end > request.offset);
     let Some(mut end) = end else {
         let words = format!("what was written in {} bytes at {}", request.length, request.offset);
-        return Err(ErrorReply::new(Errno::EINVAL, words));
+        return Err(ErrorReply::new(Errno::EINVAL, words).into());
     };
     oss.target().wait_applied(Some(fid)).await;
     let is_there = oss.load_applied(fid).await?.is_some() && !oss.destroyed.borrow().contains(fid);
@@ -34,8 +34,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Ans
     let _cutting = oss.cutting();
     loop {
         let rest = request.offset..end;
-        oss.store().prefetch_tail(fid, rest.clone(), STEP_EXTENTS).await.map_err(store_error)?;
-        let begins = oss.store().begin().tail_begins(fid, rest.clone(), STEP_EXTENTS).map_err(store_error)?;
+        oss.store().prefetch_tail(fid, rest.clone(), STEP_EXTENTS).await?;
+        let begins = oss.store().begin().tail_begins(fid, rest.clone(), STEP_EXTENTS)?;
         if begins == rest.start {
             break;
         }
@@ -43,8 +43,8 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Ans
         end = begins;
     }
     let rest = request.offset..end;
-    oss.store().prefetch_extents(fid, rest.clone()).await.map_err(store_error)?;
-    let writes = oss.store().begin().writes(fid, rest.clone()).map_err(store_error)?;
+    oss.store().prefetch_extents(fid, rest.clone()).await?;
+    let writes = oss.store().begin().writes(fid, rest.clone())?;
     if !ctx.is_replay() && !writes.iter().any(|(_, write_id)| is_named(&request, *write_id)) {
         return Ok(Answer::read(&Empty {}));
     }
@@ -57,25 +57,25 @@ pub async fn run(oss: &Oss, ctx: &Context, request: RemoveWritten) -> Result<Ans
         .await
 }
 
-async fn step(oss: &Oss, request: &RemoveWritten, range: Range<u64>) -> Result<(), ErrorReply> {
+async fn step(oss: &Oss, request: &RemoveWritten, range: Range<u64>) -> Attempt<()> {
     let fid = request.object.fid;
     let ticket = oss.target().admit();
     ticket.turn().await;
-    oss.store().prefetch_extents(fid, range.clone()).await.map_err(store_error)?;
-    oss.store().prefetch(&[key(fid)]).await.map_err(store_error)?;
-    let version = ticket.transno();
-    let mut aside = (0, 0);
-    ticket.apply(|txn| {
-        let Some(value) = txn.get(&key(fid)).map_err(store_error)? else { return Ok(Empty {}) };
+    oss.store().prefetch_extents(fid, range.clone()).await?;
+    oss.store().prefetch(&[key(fid)]).await?;
+    let mut update = ticket.begin()?;
+    let (txn, version) = (update.txn(), ticket.transno());
+    let mut reserved = (0, 0);
+    if let Some(value) = txn.get(&key(fid))? {
         let mut row = decode(&value)?;
         let before = row.aside.bytes();
         remove(txn, &mut row, request, range, version)?;
-        aside = (before, row.aside.bytes());
+        reserved = (before, row.aside.bytes());
         row.transno = version;
         txn.put(key(fid), row.to_bytes());
-        Ok(Empty {})
-    })?;
-    oss.store().set_aside(aside.0, aside.1);
+    }
+    update.apply(&Empty {})?;
+    oss.store().set_aside(reserved.0, reserved.1);
     oss.read_ahead.changed(fid);
     Ok(())
 }
@@ -86,16 +86,16 @@ fn remove(
     request: &RemoveWritten,
     range: Range<u64>,
     version: Transno,
-) -> Result<(), ErrorReply> {
+) -> Attempt<()> {
     let fid = request.object.fid;
-    for (range, write_id) in txn.writes(fid, range).map_err(store_error)? {
+    for (range, write_id) in txn.writes(fid, range)? {
         if is_named(request, write_id) && !planted(Bug::CancelledBytesLeft) {
             let mut emptied = 0;
             for part in row.aside.within(&range) {
-                emptied += txn.data_bytes(fid, part).map_err(store_error)?;
+                emptied += txn.data_bytes(fid, part)?;
             }
             row.aside.empty(emptied);
-            txn.punch(fid, range, version).map_err(store_error)?;
+            txn.punch(fid, range, version)?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use forebay_proto::{
     limits::FILE_BYTES,
     message::{ObjectRef, ReserveAppend, ReserveReply},
 };
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Answer, Attempt, Context};
 
 use super::write::check_size;
 use crate::{
@@ -17,11 +17,11 @@ use crate::{
 
 /// Gives a reservation. It is kept in memory: after a restart of the server, or a lost reply, the client reserves
 /// again.
-pub async fn run(oss: &Oss, ctx: &Context, request: ReserveAppend) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: ReserveAppend) -> Attempt<Answer> {
     check_size(request.file_bytes)?;
     oss.admissible(ctx, &request.object).await?;
     let ObjectRef { fid, truncate_epoch, .. } = request.object;
-    let row = oss.store().get(&key(fid)).map_err(store_error)?.map(|value| decode(&value)).transpose()?;
+    let row = oss.store().get(&key(fid))?.map(|value| decode(&value)).transpose()?;
     let visible = row.map_or(0, |row| row.file_bytes).max(request.file_bytes);
     let end = End { visible, growing: oss.growing.end(fid) };
     let line = (fid, Some(truncate_epoch));
@@ -29,7 +29,7 @@ pub async fn run(oss: &Oss, ctx: &Context, request: ReserveAppend) -> Result<Ans
     let AppendReservation { offset: file_offset, number, generation, .. } = place;
     if file_offset.checked_add(request.length.into()).is_none_or(|end| end > FILE_BYTES) {
         oss.reservations.give_up(fid, number);
-        return Err(ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file"));
+        return Err(ErrorReply::new(Errno::EFBIG, "an append ends beyond the largest file").into());
     }
     Ok(Answer::read(&ReserveReply { file_offset, number, generation }))
 }

@@ -3,10 +3,10 @@
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
-    ErrorReply, Fid,
+    Fid,
     message::{Empty, TruncateObject},
 };
-use forebay_target::{Answer, Context, store_error};
+use forebay_target::{Answer, Attempt, Context};
 
 use super::change::{Change, describe, give_back};
 use crate::{ObjectRow, Oss, server::decode};
@@ -15,7 +15,7 @@ use crate::{ObjectRow, Oss, server::decode};
 pub(super) const STEP_EXTENTS: usize = 16 << 10;
 
 /// Runs a truncate. It was applied before, if its epochs are not above the object's.
-pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Attempt<Answer> {
     let fid = request.fid;
     // An append with a reservation comes before the truncate, if its bytes arrive in time.
     let turn = oss.turn(ctx, (fid, None), 0).await?;
@@ -31,11 +31,11 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
     let version = ticket.transno();
     let change = Change { fid, under: None, extents: Some(request.object_bytes..u64::MAX) };
     let answer = change
-        .apply(oss, ctx, ticket, move |txn, row| {
+        .apply(oss, ctx, ticket, move |txn, row| -> Attempt<_> {
             if row.truncate_epoch < request.truncate_epoch {
                 give_back(txn, fid, row, &(request.object_bytes..u64::MAX))?;
                 if row.object_bytes > request.object_bytes && !planted(Bug::TruncateKeepsBytes) {
-                    txn.truncate(fid, request.object_bytes, version).map_err(store_error)?;
+                    txn.truncate(fid, request.object_bytes, version)?;
                 }
                 cut(row, &request);
             }
@@ -53,33 +53,33 @@ pub async fn run(oss: &Oss, ctx: &Context, request: TruncateObject) -> Result<An
 /// rest. How many steps depends on the number of extents, not on their size or distance.
 ///
 /// The bytes beyond the new size are lost in any case: the MDT has committed the truncate.
-pub(super) async fn shorten(oss: &Oss, fid: Fid, keep: u64) -> Result<(), ErrorReply> {
+pub(super) async fn shorten(oss: &Oss, fid: Fid, keep: u64) -> Attempt<()> {
     loop {
-        oss.store().prefetch_tail(fid, keep..u64::MAX, STEP_EXTENTS).await.map_err(store_error)?;
-        let begins = oss.store().begin().tail_begins(fid, keep..u64::MAX, STEP_EXTENTS).map_err(store_error)?;
+        oss.store().prefetch_tail(fid, keep..u64::MAX, STEP_EXTENTS).await?;
+        let begins = oss.store().begin().tail_begins(fid, keep..u64::MAX, STEP_EXTENTS)?;
         if begins == keep {
             return Ok(());
         }
         let ticket = oss.target().admit();
         ticket.turn().await;
-        oss.store().prefetch_tail(fid, keep..u64::MAX, STEP_EXTENTS).await.map_err(store_error)?;
-        oss.store().prefetch(&[crate::key(fid)]).await.map_err(store_error)?;
-        let version = ticket.transno();
-        let mut aside = (0, 0);
-        ticket.apply(|txn| {
-            let end = txn.tail_begins(fid, keep..u64::MAX, STEP_EXTENTS).map_err(store_error)?;
-            let Some(value) = txn.get(&crate::key(fid)).map_err(store_error)? else { return Ok(Empty {}) };
+        oss.store().prefetch_tail(fid, keep..u64::MAX, STEP_EXTENTS).await?;
+        oss.store().prefetch(&[crate::key(fid)]).await?;
+        let mut update = ticket.begin()?;
+        let (txn, version) = (update.txn(), ticket.transno());
+        let mut reserved = (0, 0);
+        let end = txn.tail_begins(fid, keep..u64::MAX, STEP_EXTENTS)?;
+        if let Some(value) = txn.get(&crate::key(fid))? {
             let mut row = decode(&value)?;
             let before = row.aside.bytes();
             give_back(txn, fid, &mut row, &(end..u64::MAX))?;
-            aside = (before, row.aside.bytes());
-            txn.truncate(fid, end, version).map_err(store_error)?;
+            reserved = (before, row.aside.bytes());
+            txn.truncate(fid, end, version)?;
             row.object_bytes = row.object_bytes.min(end);
             row.transno = version;
             txn.put(crate::key(fid), row.to_bytes());
-            Ok(Empty {})
-        })?;
-        oss.store().set_aside(aside.0, aside.1);
+        }
+        update.apply(&Empty {})?;
+        oss.store().set_aside(reserved.0, reserved.1);
         oss.read_ahead.changed(fid);
     }
 }

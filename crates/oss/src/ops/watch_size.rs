@@ -4,12 +4,12 @@ use forebay_proto::{
     Errno, ErrorReply,
     message::{WatchSize, WatchSizeReply},
 };
-use forebay_target::{Answer, Context};
+use forebay_target::{Answer, Attempt, Context};
 
 use crate::{Oss, limits};
 
 /// Runs a request. The session watches the file from now on, unless the request ends the watch.
-pub async fn run(oss: &Oss, ctx: &Context, request: WatchSize) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: WatchSize) -> Attempt<Answer> {
     let (session, fid) = (ctx.session(), request.object.fid);
     if request.ends {
         oss.watches.end(session, fid);

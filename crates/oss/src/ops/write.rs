@@ -10,7 +10,7 @@ use forebay_proto::{
     message::{Piece, WriteObject, WritePieces, WriteReply, WriteReserved},
 };
 use forebay_store::{Fragment, Reservation, StoreErrorKind, StoreResult, Txn};
-use forebay_target::{Answer, Context, Ticket, store_error};
+use forebay_target::{Answer, Attempt, Context, Ticket, store_error};
 
 use super::change::{Change, is_superseded};
 use crate::{ObjectRow, Oss, admission::stale, unacknowledged::Growth};
@@ -33,13 +33,13 @@ pub fn one_piece(request: WriteObject) -> WritePieces {
 }
 
 /// Runs a write. All pieces become visible at once, or none.
-pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) -> Result<Answer, ErrorReply> {
+pub async fn run(oss: &Oss, ctx: &Context, request: WritePieces, bulk: Bytes) -> Attempt<Answer> {
     run_as(oss, ctx, request, bulk, WriteOf::Offset, |written| written).await
 }
 
 /// Runs a write of bytes for an append reservation. It is refused if the object has bytes of a later generation (see
 /// [`crate::reservations`]).
-pub async fn run_reserved(oss: &Oss, ctx: &Context, request: WriteReserved, bulk: Bytes) -> Result<Answer, ErrorReply> {
+pub async fn run_reserved(oss: &Oss, ctx: &Context, request: WriteReserved, bulk: Bytes) -> Attempt<Answer> {
     run_as(oss, ctx, one_piece(request.write), bulk, WriteOf::Place(request.generation), |written| written).await
 }
 
@@ -62,7 +62,7 @@ pub async fn run_as<R: Encode>(
     bulk: Bytes,
     of: WriteOf,
     reply: impl Fn(WriteReply) -> R,
-) -> Result<Answer, ErrorReply> {
+) -> Attempt<Answer> {
     let parts = check(&request, &bulk)?;
     let row = oss.may_write(ctx, &request.object).await?;
     let fid = request.object.fid;
@@ -77,7 +77,7 @@ pub async fn run_as<R: Encode>(
         // The original found space before the writes behind it, which now wait for their replay beside it.
         aside = aside.max(bulk.len() as u64 + parts.len() as u64 * REPLAY_SLACK_BYTES);
     }
-    let mut room = room_for(oss, ctx, &request, &bulk, aside).await.map_err(store_error)?;
+    let mut room = room_for(oss, ctx, &request, &bulk, aside).await?;
     room.fills(fills);
     // Mostly those changes are acknowledged by now. A wait here holds reserved space.
     oss.overwrites_acknowledged(ctx, fid, &ranges).await?;
@@ -101,13 +101,15 @@ pub async fn run_as<R: Encode>(
             drop(room);
             None
         }
-        _ => match oss.store().place(room, fragments).await.map_err(store_error) {
-            Err(error) if told_ns.is_some() => return Err(ctx.fail_acknowledged(ticket, error).await),
+        _ => match oss.store().place(room, fragments).await {
+            Err(error) if told_ns.is_some() => {
+                return Err(ctx.fail_acknowledged(ticket, store_error(error)).await.into());
+            }
             placed => Some(placed?),
         },
     };
     let now_ns = told_ns.unwrap_or_else(|| ctx.time_ns());
-    let apply = |txn: &mut Txn, row: &mut ObjectRow| {
+    let apply = |txn: &mut Txn, row: &mut ObjectRow| -> Attempt<R> {
         match of {
             WriteOf::Offset => {}
             WriteOf::Place(generation) => admit_reserved(ctx, &request, row, generation)?,
@@ -116,10 +118,10 @@ pub async fn run_as<R: Encode>(
         if let Some(placed) = &placed {
             let mut filled = 0;
             for part in written.iter().flat_map(|written| row.aside.within(written)) {
-                filled += part.end - part.start - txn.data_bytes(fid, part).map_err(store_error)?;
+                filled += part.end - part.start - txn.data_bytes(fid, part)?;
             }
             row.aside.fill(filled);
-            txn.insert(placed.clone()).map_err(store_error)?;
+            txn.insert(placed.clone())?;
             row.object_bytes = row.object_bytes.max(whole.end);
             row.file_bytes = row.file_bytes.max(request.file_bytes);
         }
@@ -131,8 +133,8 @@ pub async fn run_as<R: Encode>(
         return change.apply(oss, ctx, ticket, apply).await;
     }
     match change.apply_surely(oss, ctx, &ticket, apply).await {
-        Err(error) => Err(ctx.fail_acknowledged(ticket, error).await),
-        done => done,
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(ctx.fail_acknowledged(ticket, error).await.into()),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
@@ -18,14 +18,14 @@ use forebay_env::{
     sim::{NodeId, Sim},
 };
 use forebay_proto::{
-    ClientId, Decode, Errno, ErrorReply, Fid, Incarnation, SessionId, TargetId, Uuid, WriteId, crc,
+    ClientId, Decode, Errno, Fid, Incarnation, SessionId, TargetId, Uuid, WriteId, crc,
     message::{
         ClusterMap, CommitLevel, Empty, GetObject, ObjectRef, ObjectReply, Op, RaiseSize, WriteObject, WriteReply,
     },
 };
 use forebay_rpc::{Call, Called, ClientSession, PinBudget, RpcError, SessionOptions};
 use forebay_store::{FormatOptions, Fragment, OpenOptions, Store, Txn};
-use forebay_target::{Answer, Context, Service, Target, TargetOptions, store_error};
+use forebay_target::{Abort, Answer, Attempt, Context, Service, Target, TargetOptions};
 
 pub const CLUSTER: Uuid = Uuid([7; 16]);
 pub const TARGET: TargetId = TargetId::ost(3);
@@ -37,6 +37,10 @@ pub struct Toy {
     pub tickets: bool,
     /// How long a request waits between its admission and its change.
     pub dawdle: Duration,
+    /// How the next additions end, once they have filled their transaction.
+    pub aborts: RefCell<VecDeque<Abort>>,
+    /// How many additions were attempted.
+    pub attempts: Cell<u32>,
     pub ended: RefCell<Vec<(ClientId, bool)>>,
     pub recovered: Cell<bool>,
 }
@@ -51,14 +55,16 @@ fn read_counter(value: Option<Bytes>) -> u64 {
     value.map_or(0, |v| u64::from_bytes(&v).expect("a counter has 8 bytes"))
 }
 
-fn add(txn: &mut Txn, fid: Fid, amount: u64) -> Result<u64, ErrorReply> {
-    let before = read_counter(txn.get(&counter_key(fid)).map_err(store_error)?);
-    txn.put(counter_key(fid), (before + amount).to_le_bytes().to_vec());
-    Ok(before)
-}
-
 impl Toy {
-    async fn add(&self, ctx: &Context, request: RaiseSize) -> Result<Answer, ErrorReply> {
+    /// Adds to the counter in `txn`; returns its previous value.
+    fn fill(&self, txn: &mut Txn, fid: Fid, amount: u64) -> Attempt<u64> {
+        let before = read_counter(txn.get(&counter_key(fid))?);
+        txn.put(counter_key(fid), (before + amount).to_le_bytes().to_vec());
+        self.attempts.set(self.attempts.get() + 1);
+        self.aborts.borrow_mut().pop_front().map_or(Ok(before), Err)
+    }
+
+    async fn add(&self, ctx: &Context, request: RaiseSize) -> Attempt<Answer> {
         let (fid, amount) = (request.object.fid, request.file_bytes);
         let key = counter_key(fid);
         if self.tickets {
@@ -69,7 +75,7 @@ impl Toy {
             ctx.prefetch(&[&key]).await?;
             return ticket.apply(|txn| {
                 ctx.touch(&[&key]);
-                Ok(object_reply(add(txn, fid, amount)?))
+                Ok(object_reply(self.fill(txn, fid, amount)?))
             });
         }
         self.dawdle().await;
@@ -82,11 +88,11 @@ impl Toy {
         }
         ctx.apply(|txn, _| {
             ctx.touch(&[&key]);
-            Ok(object_reply(add(txn, fid, amount)?))
+            Ok(object_reply(self.fill(txn, fid, amount)?))
         })
     }
 
-    async fn write(&self, ctx: &Context, request: WriteObject, bulk: Bytes) -> Result<Answer, ErrorReply> {
+    async fn write(&self, ctx: &Context, request: WriteObject, bulk: Bytes) -> Attempt<Answer> {
         let ticket = ctx.admit();
         let store = ctx.store();
         let (fid, offset) = (request.object.fid, request.offset);
@@ -100,21 +106,21 @@ impl Toy {
             generation: 1,
             sums: request.sums,
         };
-        let room = store.reserve(bulk.len() as u64, 1).await.map_err(store_error)?;
-        let placed = store.place(room, vec![fragment]).await.map_err(store_error)?;
+        let room = store.reserve(bulk.len() as u64, 1).await?;
+        let placed = store.place(room, vec![fragment]).await?;
         ticket.turn().await;
-        store.prefetch_extents(fid, range).await.map_err(store_error)?;
+        store.prefetch_extents(fid, range).await?;
         ctx.prefetch::<[u8; 0]>(&[]).await?;
         ticket.apply(|txn| {
-            txn.insert(placed).map_err(store_error)?;
+            txn.insert(placed)?;
             Ok(WriteReply { file_bytes: 0, mtime_ns: 0, attr_epoch: 0 })
         })
     }
 
-    async fn get(&self, ctx: &Context, request: GetObject) -> Result<Answer, ErrorReply> {
+    async fn get(&self, ctx: &Context, request: GetObject) -> Attempt<Answer> {
         let key = counter_key(request.object.fid);
         ctx.settle(&[&key]).await?;
-        let value = read_counter(ctx.store().load(&key).await.map_err(store_error)?);
+        let value = read_counter(ctx.store().load(&key).await?);
         Ok(Answer::read(&object_reply(value)))
     }
 
@@ -138,7 +144,7 @@ fn object_reply(value: u64) -> ObjectReply {
 }
 
 impl Service for Toy {
-    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Result<Answer, ErrorReply> {
+    async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Attempt<Answer> {
         match op {
             Op::RaiseSize => self.add(&ctx, RaiseSize::from_bytes(&body)?).await,
             Op::Write => self.write(&ctx, WriteObject::from_bytes(&body)?, bulk).await,
@@ -220,6 +226,8 @@ impl World {
                 env: env.clone(),
                 tickets: setup.tickets,
                 dawdle: setup.dawdle,
+                aborts: RefCell::default(),
+                attempts: Cell::new(0),
                 ended: RefCell::default(),
                 recovered: Cell::new(false),
             });
