@@ -180,7 +180,7 @@ impl Client {
         Some((attr, coming))
     }
 
-    /// Makes a directory, symbolic link, fifo or socket.
+    /// Makes a directory or symbolic link.
     pub(crate) fn delay_make(
         &self,
         caller: &Caller,
@@ -358,7 +358,7 @@ impl Client {
 
     /// The change was answered, and cannot be made.
     fn fail(&self, parent: Fid, fid: Fid, error: &RpcError) -> ClientError {
-        self.deliver_dropped(self.inner.mdt.leases.failed(parent, fid));
+        self.inner.return_when_heard(self.inner.mdt.leases.failed(parent, fid), vec![parent, fid]);
         self.inner.report_loss(parent, Errno::EIO, &format!("a change of names, of {fid}: {error}"))
     }
 

@@ -75,6 +75,16 @@ impl Leases {
         AllPaused { leases: self, is_over: false }
     }
 
+    /// See [`LeaseTable::change_begins`].
+    pub fn change_begins(&self, fid: Fid) -> OwnChange<'_> {
+        OwnChange { leases: self, begun: self.step(|table| table.change_begins(fid)) }
+    }
+
+    /// See [`LeaseTable::name_changes`].
+    pub fn name_changes(&self, parent: Fid, name: &[u8]) -> OwnChange<'_> {
+        OwnChange { leases: self, begun: self.step(|table| table.name_changes(parent, name)) }
+    }
+
     /// Tells what was dropped. What may not have been heard is to be said again.
     pub fn tell(&self, mut dropped: Vec<Dropped>) -> Vec<Dropped> {
         if !dropped.is_empty() {
@@ -153,7 +163,6 @@ of_the_table! {
     step touch(fid: Fid);
     step links_change(fid: Fid);
     step touch_at(fid: Fid, transno: Transno);
-    step name_changes(parent: Fid, name: &[u8]) -> Ticket;
     step directory_changed(begun: Ticket, dir: &Attr, transno: Transno);
     step name_changed(begun: Ticket, parent: Fid, name: &[u8], fid: Option<Option<Fid>>);
 
@@ -189,13 +198,32 @@ of_the_table! {
     // Recalls, and what is given back.
     step give_up_idle() -> bool;
     end drop_recalled(fids: &[Fid]) -> Vec<Dropped>;
-    step not_returned(fids: Vec<Fid>);
+    step return_later(fids: Vec<Fid>);
     step what_is_flushed() -> Option<AwaitRecalls>;
     step answered(question: &AwaitRecalls);
     step acknowledge(sequence: u64);
     end lost() -> Vec<Dropped>;
     step keep_within(bytes: u64);
     step take_undelivered() -> Vec<Dropped>;
+}
+
+/// A change under way. When it is dropped nobody waits for the change any more.
+pub(crate) struct OwnChange<'a> {
+    leases: &'a Leases,
+    begun: Ticket,
+}
+
+impl OwnChange<'_> {
+    /// The number of its beginning.
+    pub fn begun(&self) -> Ticket {
+        self.begun
+    }
+}
+
+impl Drop for OwnChange<'_> {
+    fn drop(&mut self) {
+        self.leases.step(|table| table.change_ends(self.begun));
+    }
 }
 
 /// See [`Leases::pause_answering_all`].

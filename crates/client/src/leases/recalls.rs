@@ -62,6 +62,16 @@ impl Inner {
         drop(self.env.spawn(async move { client.watch_sizes().await }));
     }
 
+    /// Leases that are not kept any more are returned when the kernel has heard of it.
+    pub fn return_when_heard(self: &Rc<Self>, undelivered: Vec<Dropped>, fids: Vec<Fid>) {
+        let inner = self.clone();
+        drop(self.env.spawn(async move {
+            inner.say_again(undelivered).await;
+            inner.mdt.leases.return_later(fids);
+            inner.listen();
+        }));
+    }
+
     fn tell_again(self: &Rc<Self>, undelivered: Vec<Dropped>) {
         if !undelivered.is_empty() {
             let inner = self.clone();
@@ -177,7 +187,7 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
     let Ok(recalls) = answer else {
         // Each is known by its number: it may be said twice.
         question.flushed.into_iter().for_each(|recall| inner.mdt.leases.flushed(recall));
-        inner.mdt.leases.not_returned(question.returned);
+        inner.mdt.leases.return_later(question.returned);
         return false;
     };
     inner.mdt.leases.heard(begun);

@@ -18,10 +18,10 @@ impl Client {
         let leases = &self.inner.mdt.leases;
         let change = leases.name_changes(parent, name);
         let result = request.await;
-        leases.name_changed(change, parent, name, result.as_ref().ok().map(|called| called.reply.leads()));
+        leases.name_changed(change.begun(), parent, name, result.as_ref().ok().map(|called| called.reply.leads()));
         let called = result?;
         if let Some(dir) = called.reply.directory() {
-            leases.directory_changed(change, dir, called.transno);
+            leases.directory_changed(change.begun(), dir, called.transno);
         }
         Ok(called)
     }

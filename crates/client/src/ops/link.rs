@@ -19,9 +19,11 @@ impl Client {
             self.flush_delayed(Scope::Entries(fid)).await;
             self.flush_delayed(Scope::Entries(parent)).await;
             self.inner.mdt.leases.links_change(fid);
+            let change = self.inner.mdt.leases.change_begins(fid);
             let entry = self.change_name(parent, name, self.change_mdt(fid, parent, &request)).await;
             let transno = entry.as_ref().map_or(Transno(0), |called| called.transno);
             self.inner.mdt.leases.touch_at(fid, transno);
+            drop(change);
             // Also if it failed, as nobody knows: then a durable write makes sure of a name too many.
             if let Some(file) = self.inner.file(fid) {
                 file.activity.links.set(file.activity.links.get() + 1);

@@ -68,15 +68,14 @@ impl Client {
                 let changes = mode.write || mode.truncate;
                 let changing = mode.truncate.then(|| client.all_bytes_change(fid));
                 let _outside = if mode.truncate { client.flush_writes_of(fid).await? } else { None };
-                if changes {
-                    client.inner.mdt.leases.touch(fid);
-                }
-                let asked = client.inner.mdt.leases.ticket();
+                let leases = &client.inner.mdt.leases;
+                let change = changes.then(|| leases.change_begins(fid));
+                let asked = leases.ticket();
                 let called = client.call_mdt(fid, &request).await;
                 if changes {
-                    client.inner.mdt.leases.touch(fid);
+                    leases.touch(fid);
                 }
-                drop(changing);
+                drop((change, changing));
                 let called = called?;
                 let file = client.opened(caller, asked, (called.reply, called.bulk), handle, mode)?;
                 client.watch_size(file.state()).await;

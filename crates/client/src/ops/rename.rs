@@ -36,14 +36,14 @@ impl Client {
             let result = self.change_mdt(from.0, to.0, &request).await;
             paused.into_iter().for_each(AllPaused::over);
             // What the names lead to now is looked up when somebody wants to know.
-            changes.iter().for_each(|(change, parent, name)| leases.name_changed(*change, *parent, name, None));
+            changes.iter().for_each(|(change, parent, name)| leases.name_changed(change.begun(), *parent, name, None));
             let called = result?;
             if let ([_, gone], false) = (&called.reply.fids[..], flags & EXCHANGE != 0) {
                 leases.gave_names_back(*gone);
             }
             self.touch_all(&called);
             for dir in &called.reply.parents {
-                leases.directory_changed(changes[0].0, dir, called.transno);
+                leases.directory_changed(changes[0].0.begun(), dir, called.transno);
             }
             let moved = from.0 != to.0 && leases.name_moved(believed[0], to.0);
             let moved_back = from.0 != to.0 && flags & EXCHANGE != 0 && leases.name_moved(believed[1], from.0);

@@ -34,9 +34,11 @@ impl Client {
 
     async fn change_inode_with<O: Operation>(&self, fid: Fid, request: &O, call: Call) -> Result<O::Reply, RpcError> {
         self.inner.mdt.leases.links_change(fid);
+        let change = self.inner.mdt.leases.change_begins(fid);
         let result = self.call(request, Scope::Inode(fid), Call { fid: Some(fid), ..call }).await;
         let transno = result.as_ref().map_or(Transno(0), |called| called.transno);
         self.inner.mdt.leases.touch_at(fid, transno);
+        drop(change);
         Ok(result?.reply)
     }
 

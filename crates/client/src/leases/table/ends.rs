@@ -71,8 +71,8 @@ impl LeaseTable {
         }
     }
 
-    /// The MDT did not hear that these were given back.
-    pub fn not_returned(&mut self, fids: Vec<Fid>) {
+    /// These are not kept any more, and the MDT may count them as leased: it did not hear that they were returned, or a change failed.
+    pub fn return_later(&mut self, fids: Vec<Fid>) {
         self.to_tell.returned.extend(fids);
     }
 

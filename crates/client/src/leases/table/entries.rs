@@ -99,23 +99,23 @@ impl LeaseTable {
 
     /// The same until [`LeaseTable::resume_answering`]: the directory's attributes are changed, but its names stay ours.
     pub fn pause_answering(&mut self, fid: Fid) {
-        *self.pauses.directories.entry(fid).or_default() += 1;
+        *self.own.pausing.entry(fid).or_default() += 1;
     }
 
     /// As they are now, they may be answered from again.
     pub fn resume_answering(&mut self, fid: Fid) {
-        self.pauses.directories.entry(fid).and_modify(|times| *times -= 1);
-        self.pauses.directories.retain(|_, times| *times > 0);
+        self.own.pausing.entry(fid).and_modify(|times| *times -= 1);
+        self.own.pausing.retain(|_, times| *times > 0);
     }
 
     /// The same of all directories: a change is made of which it is not known what directory it concerns. All names stay ours.
     pub fn pause_answering_all(&mut self) {
-        self.pauses.all += 1;
+        self.own.pausing_all += 1;
     }
 
     /// That change is over, or nobody waits for it any more and it may be made yet.
     pub fn resume_answering_all(&mut self, is_over: bool) {
-        self.pauses.all -= 1;
+        self.own.pausing_all -= 1;
         if !is_over {
             let all = Vec::from_iter(self.directories.keys().copied());
             all.into_iter().for_each(|fid| self.stop_answering(fid));
@@ -181,7 +181,7 @@ impl LeaseTable {
         self.is_over(parent);
     }
 
-    /// It did not, or not as told. What others believe of it is to be dropped.
+    /// It did not, or not as told. What others believe of it is to be dropped, then the leases are to be returned.
     pub fn failed(&mut self, parent: Fid, fid: Fid) {
         self.drop_recalled(&[parent, fid]);
         self.stop_answering(parent);
@@ -204,7 +204,7 @@ impl LeaseTable {
     /// Changes of its names may be answered now.
     fn answers(&self, fid: Fid) -> bool {
         let may = self.directories.get(&fid).is_some_and(|directory| directory.may);
-        may && self.pauses.all == 0 && !self.pauses.directories.contains_key(&fid)
+        may && self.own.pausing_all == 0 && !self.own.pausing.contains_key(&fid)
     }
 
     fn end_changes(&mut self, fid: Fid) {

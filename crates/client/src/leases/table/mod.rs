@@ -34,6 +34,7 @@ use forebay_proto::{
     message::{Attr, DataRecall, EntryReply, lease_flags},
 };
 
+use self::changes::OwnChange;
 pub(crate) use self::entries::{EntryChange, SoleLease, commits};
 use crate::limits;
 
@@ -106,7 +107,7 @@ pub(crate) struct LeaseTable {
     data: BTreeMap<Fid, Holds>,
     /// Directories whose names the MDT may count as leased to us for changes, and what we make of it.
     directories: BTreeMap<Fid, Directory>,
-    pauses: Pauses,
+    own: OwnChanges,
 }
 
 /// What the MDT and the kernel are to be told.
@@ -123,13 +124,15 @@ struct ToTell {
     undelivered: Vec<Dropped>,
 }
 
-/// Changes under way while no change of entries is delayed.
+/// Changes by this client that it waits for.
 #[derive(Default)]
-struct Pauses {
-    /// Directories whose own attributes are being changed, and how many such changes are under way.
-    directories: BTreeMap<Fid, usize>,
-    /// Changes that may concern any directory.
-    all: usize,
+struct OwnChanges {
+    /// By their numbers.
+    under_way: BTreeMap<u64, OwnChange>,
+    /// Directories whose attributes are being changed, and how many such changes are under way: no change of their entries is delayed.
+    pausing: BTreeMap<Fid, usize>,
+    /// Changes that may concern any directory: no change of entries is delayed.
+    pausing_all: usize,
 }
 
 /// What is known of an inode.

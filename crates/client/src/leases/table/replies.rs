@@ -17,11 +17,10 @@ impl LeaseTable {
         // Of a file that somebody has open for writing the OSTs know more, or we do.
         let written = entry.attr.flags & attr_flags::SIZE_ON_OST != 0;
         let ours = entry.attr.flags & attr_flags::SOLE_WRITER != 0 && self.holds(fid) == Holds::All;
-        let is_told = self.is_told(fid);
-        let node = self.node(fid);
-        if node.changed > asked.0 || is_told {
+        if self.is_told(fid) || self.is_changing(fid) || self.node(fid).changed > asked.0 {
             return;
         }
+        let node = self.node(fid);
         if !written {
             node.entry = Some(Box::new(entry.clone()));
         } else if ours && node.data_ended <= asked.0 {
@@ -31,7 +30,7 @@ impl LeaseTable {
 
     /// What a reply said of a name: `leases` of the reply.
     pub fn learn_name(&mut self, asked: Ticket, parent: Fid, name: &[u8], leases: u32, fid: Option<Fid>) {
-        if leases & lease_flags::PARENT == 0 || !self.lease(asked, parent) {
+        if leases & lease_flags::PARENT == 0 || !self.lease(asked, parent) || self.is_name_changing(parent, name) {
             return;
         }
         let since = self.sequence;

@@ -83,7 +83,7 @@ fn what_is_forgotten_is_given_back_also_where_the_mdt_did_not_hear_it_at_first()
     let mut table = ours();
     let question = table.at(LEASE_CLIENT_TERM + SECOND).question(false).expect("it is to be given back");
     assert_eq!(question.returned, [DIR]);
-    table.not_returned(question.returned);
+    table.return_later(question.returned);
     table.heard(table.now);
     assert_eq!(table.question(false).map(|question| question.returned), Some(vec![DIR]));
     assert_eq!(table.question(false), None);

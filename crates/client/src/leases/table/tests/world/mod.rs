@@ -97,6 +97,8 @@ enum Told {
 /// A recall of which the kernel may not have heard everything; with a number if the MDT waits for it.
 struct Pending {
     unheard: Vec<Dropped>,
+    /// Leases that are to be returned when it has.
+    returns: Vec<Fid>,
     recalled: Option<(u64, Vec<Fid>, u64)>,
 }
 
@@ -127,6 +129,9 @@ pub struct World {
     name_changed: BTreeMap<(Fid, &'static [u8]), u64>,
     under_way: BTreeMap<Fid, usize>,
     paused: BTreeMap<Fid, usize>,
+    /// Changes that the client waits for, and changes of names.
+    waited: BTreeMap<Fid, usize>,
+    waited_names: BTreeMap<(Fid, &'static [u8]), usize>,
     kernel: BTreeMap<Told, (u64, Time)>,
     pending: Vec<Pending>,
     /// What the MDT counts as leased, since which place; and the directories that it counts as ours to change.
@@ -188,11 +193,15 @@ impl World {
                 *self.paused.entry(dir).or_default() += 1;
                 self.step(|table| table.pause_answering(dir));
                 self.touch(&[dir, file]);
+                open.change = Some(self.step(|table| table.change_begins(dir)));
+                *self.waited.entry(dir).or_default() += 1;
             }
             Event::ChangeName => {
                 self.changed.insert(dir, place);
                 self.name_changed.insert((dir, name), place);
                 open.change = Some(self.step(|table| table.name_changes(dir, name)));
+                *self.waited.entry(dir).or_default() += 1;
+                *self.waited_names.entry((dir, name)).or_default() += 1;
             }
             Event::Answer { .. } => self.answer(&mut open),
             Event::Restart | Event::SessionEnd => self.restart(matches!(event, Event::SessionEnd)),
@@ -241,6 +250,9 @@ impl World {
             Event::ChangeAttributes => {
                 self.hear(open.begun);
                 self.touch(&[dir, file]);
+                *self.waited.entry(dir).or_default() -= 1;
+                let begun = open.change.expect("it has begun");
+                self.step(|table| table.change_ends(begun));
                 *self.paused.entry(dir).or_default() -= 1;
                 self.step(|table| table.resume_answering(dir));
             }
@@ -251,6 +263,8 @@ impl World {
                 let begun = open.change.expect("it has begun");
                 let attr = self.attributes(dir, open.place, place);
                 let transno = self.next_transno();
+                *self.waited.entry(dir).or_default() -= 1;
+                *self.waited_names.entry((dir, name)).or_default() -= 1;
                 self.step(|table| table.name_changed(begun, dir, name, Some(None)));
                 self.step(|table| table.directory_changed(begun, &attr, transno));
             }
@@ -302,7 +316,8 @@ impl World {
             entries.iter().for_each(|attr| table.learn(open.asked, &entry_of(attr)));
             table.learn_name(open.asked, dir, name, BOTH, Some(file));
         });
-        let nothing_since = self.place == open.place + 1 && !self.is_changing(dir);
+        let is_waited = self.waited.values().chain(self.waited_names.values()).any(|changes| *changes > 0);
+        let nothing_since = self.place == open.place + 1 && !self.is_changing(dir) && !is_waited;
         if nothing_since && self.table.most_bytes != Some(0) {
             // The opposite of what is checked otherwise: what counts is believed.
             assert_eq!(self.table.entry(file).map(|entry| entry.attr), Some(entries[1].clone()));
@@ -371,10 +386,13 @@ impl World {
         }
         *self.under_way.entry(dir).or_default() -= 1;
         if !applies {
-            // What the client gives up here the MDT recalls, or gets back with the directory.
-            self.lose(&[dir, fid]);
+            for lost in [dir, fid] {
+                self.lost.insert(lost, self.place);
+            }
             self.names_lost.insert(dir, self.place);
-            return self.ends(|table| table.failed(dir, fid), None);
+            self.ends(|table| table.failed(dir, fid), None);
+            self.pending.last_mut().expect("of this end").returns = vec![dir, fid];
+            return;
         }
         let attr = self.attributes(dir, open.place, self.place);
         let transno = self.next_transno();
@@ -441,7 +459,7 @@ impl World {
         let AwaitRecalls { returned, flushed, .. } = question.clone();
         if !heard {
             flushed.into_iter().for_each(|recall| self.step(|table| table.flushed(recall)));
-            return self.step(|table| table.not_returned(returned));
+            return self.step(|table| table.return_later(returned));
         }
         self.hear(open.begun);
         self.to_flush.retain(|recall| !flushed.contains(recall));
@@ -463,16 +481,17 @@ impl World {
 
     /// The kernel is told again what it has not heard; recalls are acknowledged one after the other.
     fn acknowledge(&mut self) {
-        let (mut waits, mut acknowledged) = (false, Vec::new());
-        for Pending { unheard, recalled } in std::mem::take(&mut self.pending) {
+        let (mut waits, mut acknowledged, mut returned) = (false, Vec::new(), Vec::new());
+        for Pending { unheard, returns, recalled } in std::mem::take(&mut self.pending) {
             let unheard = self.tell(unheard);
             waits |= recalled.is_some() && !unheard.is_empty();
             match recalled {
                 Some(recalled) if !waits => acknowledged.push(recalled),
-                None if unheard.is_empty() => {}
-                recalled => self.pending.push(Pending { unheard, recalled }),
+                None if unheard.is_empty() => returned.extend(returns),
+                recalled => self.pending.push(Pending { unheard, returns, recalled }),
             }
         }
+        self.step(|table| table.return_later(returned));
         for (place, fids, sequence) in acknowledged {
             self.check_kernel_dropped(place, &fids);
             self.step(|table| table.acknowledge(sequence));
@@ -505,7 +524,7 @@ impl World {
         let ((), Effects { ended, given_up }) = self.table.step(self.now, run);
         let (unheard, not_heard) = (self.tell(ended), self.tell(given_up));
         self.table.not_heard(not_heard);
-        self.pending.push(Pending { unheard, recalled });
+        self.pending.push(Pending { unheard, returns: Vec::new(), recalled });
         self.check();
     }
 
