@@ -73,7 +73,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["forebay_oss", "objects", "scenes:layouts", "scenes:holes", "disasters", "histories"]
         }
         ReplyCacheDropped | FenceSkipped | OldIncarnationServed | ReplaysUnordered | ReplaysSkipped
-        | CommitLevelIgnored | CommitOnShareSkipped => {
+        | ReplaysRepeated | CommitLevelIgnored | CommitOnShareSkipped => {
             &["forebay_target", "targets", "scenes:write_back", "disasters", "histories"]
         }
         RotTakenForTorn => &["fsck"],

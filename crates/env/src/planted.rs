@@ -128,6 +128,8 @@ bugs! {
     ReplaysUnordered,
     /// Replays are replied to, not executed.
     ReplaysSkipped,
+    /// A replay that was executed already is executed again.
+    ReplaysRepeated,
     /// Replies do not wait for the requested commit.
     CommitLevelIgnored,
     /// Changes acknowledged at level `memory` and not applied yet are neither waited for nor shown.
