@@ -1,4 +1,4 @@
-//! Stores whose journal is lost (FAULTS 2): clean ones, and ones that crashed at any write. They are rebuilt from their
+//! Stores whose journal is lost: clean ones, and ones that crashed at any write. They are rebuilt from their
 //! slabs.
 //!
 //! Oracle: no byte is older than what was committed when the journal was lost. Each byte is what some state from then

@@ -2,7 +2,7 @@
 //!
 //! A [`Client`] belongs to one shard (it is an `Rc`, its futures are not `Send`) and owns no runtime. It keeps one
 //! session with each target it talks to; what was acknowledged and is not yet committed stays pinned in those sessions
-//! and is replayed when a target restarts (FAULTS P2).
+//! and is replayed when a target restarts (promise P2).
 //!
 //! Invariant: nothing is cached but what is leased (see `leases`), the layout of open files, and sizes that cannot shrink
 //! unnoticed (see `size`).

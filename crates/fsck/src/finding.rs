@@ -65,7 +65,7 @@ kinds! {
     /// The copies of a mirrored target differ, or one is missing.
     Mirror = "mirror", "serve the target: what is bad in one copy is mended when it is read, and a copy that was left behind is filled; `forebay mirror` tells how to replace one";
     /// The device cannot read some bytes.
-    Unreadable = "unreadable", "replace the device; what lies there is lost unless it is redundant";
+    Unreadable = "unreadable", "replace the device; what lies there is lost, unless the target is mirrored";
     /// The journal is missing, or none of its anchors is left.
     JournalLost = "journal-lost", "if its device is away, bring it back. Only if it is lost for good: `forebay fsck --repair` with this directory and the MDT's (or that of the whole cluster) makes a new one from what the slabs hold, with --journal PATH in another place";
     /// Something that a rebuilt journal cannot guarantee.
@@ -87,7 +87,7 @@ kinds! {
     /// A slab that is listed as free has live data.
     FreeSlab = "free-slab", "do not serve the target: what lives there would be overwritten";
     /// A page of the table is damaged.
-    Page = "page", "restore the target from redundant copies: the rows of this page are lost";
+    Page = "page", "restore the target from a copy: the rows of this page are lost";
     /// A page is listed at the wrong position or twice, or holds keys of another page.
     PageOrder = "page-order", "do not serve the target; report this";
     /// The header of a slab with live data is damaged.
@@ -101,13 +101,13 @@ kinds! {
     /// Two extents of an object overlap.
     ExtentOverlap = "extent-overlap", "do not serve the target; report this";
     /// An extent points to an impossible location.
-    ExtentPlace = "extent-place", "the bytes are lost unless they are redundant: copy the rest of the file, then remove it";
+    ExtentPlace = "extent-place", "these bytes are lost: copy the rest of the file, then remove it";
     /// Bytes that a repair could not find: reads of them fail.
     LostBytes = "lost-bytes", "copy the rest of the file and remove it, or write these bytes anew, or cut the file before them";
     /// An extent and its run do not agree.
     Mismatch = "extent-run-mismatch", "the run was lost or overwritten: copy the rest of the file, then remove it";
     /// File data does not match its sum.
-    Data = "data", "the bytes are lost unless they are redundant: copy the rest of the file, then remove it";
+    Data = "data", "these bytes are lost: copy the rest of the file, then remove it";
     /// Two live items share bytes of the device.
     SharedBytes = "shared-bytes", "do not serve the target; report this";
     /// A row of an unknown kind.
@@ -355,6 +355,14 @@ mod tests {
         let names: std::collections::BTreeSet<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), Kind::ALL.len());
         assert!(Kind::ALL.iter().all(|kind| !kind.advice().is_empty()));
+    }
+
+    #[test]
+    fn the_page_about_fsck_lists_every_kind_in_order() {
+        let page = include_str!("../../../docs/fsck.md");
+        let listed = page.lines().skip_while(|line| *line != "## Kinds").filter_map(|line| line.strip_prefix("| `"));
+        let listed: Vec<&str> = listed.filter_map(|line| line.split('`').next()).collect();
+        assert_eq!(listed, Vec::from_iter(Kind::ALL.iter().map(|kind| kind.name())));
     }
 
     #[test]

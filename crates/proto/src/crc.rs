@@ -1,7 +1,7 @@
 //! CRC-64/NVME: of whole buffers, combined from parts, and seeded for blocks of file data.
 //!
 //! A block's sum covers its position and its writer. So it detects valid bytes in the wrong place, and old valid bytes
-//! in the right place (FAULTS row 12).
+//! in the right place.
 
 use crc_fast::{CrcAlgorithm, checksum};
 

@@ -1,4 +1,4 @@
-//! Rebuilds the journal of a target that lost it (FAULTS 2), from the last checkpoint's pages and from the runs and
+//! Rebuilds the journal of a target that lost it, from the last checkpoint's pages and from the runs and
 //! tombstones written after it.
 //!
 //! Invariant: it writes no byte of the data device. The target has no journal, as before, until the identity is

@@ -1,4 +1,4 @@
-//! Damage (FAULTS rows 11, 12): found where the bytes were durable, dropped where they were not, and never a panic.
+//! Damage: found where the bytes were durable, dropped where they were not, and never a panic.
 
 use super::paper::{Dice, Paper};
 use crate::journal::{

@@ -1,4 +1,4 @@
-//! Torn, reordered and lost writes (FAULTS row 3): what is recovered is a prefix, never a middle.
+//! Torn, reordered and lost writes: what is recovered is a prefix, never a middle.
 
 use bytes::Bytes;
 
