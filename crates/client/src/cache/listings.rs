@@ -29,7 +29,7 @@ impl Listings {
     /// A page of `names` was read; `first`: a new listing begins.
     pub fn listed(&self, dir: Fid, first: bool, names: usize, now: Time) {
         let mut listings = self.0.borrow_mut();
-        let new = Listing { used: now, left: 0, names: limits::NAMES_AHEAD_LEAST, quiet_until: now, coming: false };
+        let new = Listing { used: now, left: 0, names: limits::STATAHEAD_NAMES_LEAST, quiet_until: now, coming: false };
         let listing = listings.entry(dir).or_insert(new);
         if first {
             *listing = Listing { coming: listing.coming, ..new };
@@ -65,7 +65,9 @@ impl Listings {
         listing.coming = false;
         listing.left = listing.left.saturating_sub(1 + names as u64);
         match any_new {
-            false => (listing.names, listing.quiet_until) = (limits::NAMES_AHEAD_LEAST, now + limits::NAMES_BUSY),
+            false => {
+                (listing.names, listing.quiet_until) = (limits::STATAHEAD_NAMES_LEAST, now + limits::STATAHEAD_PAUSE)
+            }
             true => listing.used = now,
         }
     }

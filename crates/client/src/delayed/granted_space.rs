@@ -16,7 +16,7 @@ use crate::limits;
 
 /// What a write of so many bytes, in so many pieces, uses up of a grant.
 pub(crate) fn cost(bytes: u64, pieces: u64) -> u64 {
-    bytes + pieces * limits::PIECE_ROOM_BYTES
+    bytes + pieces * limits::PIECE_SPACE_BYTES
 }
 
 /// As a request tells it.

@@ -116,7 +116,7 @@ impl Client {
         }
         if !is_ours && on_pending.bytes > 0 {
             // Others may open it as soon as it is there.
-            let _ = self.env().timeout(limits::EARLY_TERM, self.flush_writes(&state)).await;
+            let _ = self.env().timeout(limits::PENDING_CREATE_FLUSH, self.flush_writes(&state)).await;
         }
     }
 
@@ -152,7 +152,7 @@ impl Client {
     /// Whether every OST that a new file may be placed on has granted room for `length` bytes more. Asks them, if not.
     fn all_osts_have_room(&self, length: u64) -> bool {
         let (here, osts) = (&self.inner.write_back, self.inner.peers.osts());
-        if osts.is_empty() || osts.len() > limits::EARLY_OSTS {
+        if osts.is_empty() || osts.len() > limits::PENDING_CREATE_OSTS {
             return false;
         }
         let more = cost(length, 1);

@@ -86,7 +86,7 @@ impl Client {
         file.state().make_sparse();
         let changing = self.all_bytes_change(file.fid());
         // Once more in any case: destroys may have ended between the refusal and the question about them.
-        let (mut attempts, mut is_first) = (1..limits::ROOM_ATTEMPTS, true);
+        let (mut attempts, mut is_first) = (1..limits::SPACE_ATTEMPTS, true);
         let done = loop {
             match self.roomy(&file, async || self.allocate_once(&file, (offset, length), what, instance).await).await {
                 Err(error)

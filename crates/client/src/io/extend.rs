@@ -16,7 +16,7 @@ impl Client {
         attempt: impl AsyncFn() -> Result<T, Trouble>,
     ) -> ClientResult<T> {
         let (mut full, mut asked): (Vec<u32>, Vec<u32>) = Default::default();
-        let mut waits = 0..limits::ROOM_ATTEMPTS;
+        let mut waits = 0..limits::SPACE_ATTEMPTS;
         for _ in 0..limits::EXTENSIONS {
             match self.try_fresh(file.state(), &attempt).await {
                 Err(Trouble::Bare(offset, length)) => self.extend(file, offset, length, &[]).await?,
@@ -60,7 +60,7 @@ impl Client {
                 self.flush_delayed(Scope::Closes).await;
             }
         };
-        let _ = self.env().timeout(limits::ROOM_WAIT, flush).await;
+        let _ = self.env().timeout(limits::UNLINKS_WAIT, flush).await;
         self.mdt(file.fid(), &FinishDestroys { osts }).await.is_ok_and(|reply| reply.objects > 0)
     }
 

@@ -24,7 +24,7 @@ impl Client {
         instance: ClientInstance,
         error: ClientError,
     ) -> ClientResult<()> {
-        let until = self.env().now() + limits::GRANTS_RETURN;
+        let until = self.env().now() + limits::GRANTS_WAIT;
         while self.comes_back(file, offset, length, until).await? {
             match self.roomy(file, async || self.allocate_once(file, (offset, length), what, instance).await).await {
                 Err(again) if again.errno == error.errno => {}
@@ -40,7 +40,7 @@ impl Client {
         // As much as there is on each: a file has few parts.
         let osts = self.inner.peers.osts();
         while self.env().now() < until && self.spaces(osts.clone()).await?.iter().any(|space| space.granted_bytes > 0) {
-            self.env().sleep(limits::GRANTS_LOOK).await;
+            self.env().sleep(limits::GRANTS_POLL).await;
         }
         self.reserve_on_others(file, (offset, end), what, instance, error).await
     }
@@ -59,7 +59,7 @@ impl Client {
         if !may || spaces.iter().all(|space| space.granted_bytes == 0) {
             return Ok(false);
         }
-        self.env().sleep(limits::GRANTS_LOOK).await;
+        self.env().sleep(limits::GRANTS_POLL).await;
         Ok(true)
     }
 

@@ -129,7 +129,7 @@ impl Inner {
 
     async fn say_again(&self, mut undelivered: Vec<Dropped>) {
         while !undelivered.is_empty() {
-            self.env.sleep(limits::HEARING_PAUSE).await;
+            self.env.sleep(limits::NOTIFY_PAUSE).await;
             undelivered = self.mdt.leases.tell(undelivered);
         }
     }

@@ -63,7 +63,7 @@ impl Client {
         Box::pin(async move {
             let is_ours = self.inner.mdt.leases.may_keep(file.fid()) == Holds::All;
             if !is_ours && !file.state().buffered.borrow().is_clean() {
-                let _ = self.env().timeout(limits::FLUSH_TERM, self.flush_writes(file.state())).await;
+                let _ = self.env().timeout(limits::CLOSE_FLUSH, self.flush_writes(file.state())).await;
             }
             file.check_close()
         })

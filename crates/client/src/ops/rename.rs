@@ -57,7 +57,7 @@ impl Client {
     /// Returns when nobody believes a name any more that was told before.
     async fn names_are_forgotten(&self) {
         while !self.inner.mdt.leases.tell(vec![Dropped::Names]).is_empty() {
-            self.env().sleep(limits::HEARING_PAUSE).await;
+            self.env().sleep(limits::NOTIFY_PAUSE).await;
         }
     }
 }

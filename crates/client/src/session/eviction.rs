@@ -37,7 +37,7 @@ impl Inner {
     /// Nobody has the file open: who opens it next hears of the loss at fsync.
     pub fn remember_loss(&self, fid: Fid, loss: ClientError) {
         let mut untold = self.losses.unreported.borrow_mut();
-        if untold.len() < limits::UNTOLD_LOSSES || untold.contains_key(&fid) {
+        if untold.len() < limits::UNREPORTED_LOSSES || untold.contains_key(&fid) {
             untold.insert(fid, loss);
         }
     }

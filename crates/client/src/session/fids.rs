@@ -42,7 +42,7 @@ impl Leases {
 
     /// Few enough are left that another sequence should be asked for now.
     pub fn is_low(&self) -> bool {
-        self.leases.iter().map(Lease::left).sum::<u32>() <= limits::FIDS_AHEAD
+        self.leases.iter().map(Lease::left).sum::<u32>() <= limits::FIDS_LEFT
     }
 }
 

@@ -40,7 +40,7 @@ fn a_listing_is_forgotten_and_one_whose_names_are_busy_left_alone_for_a_while() 
     assert_eq!(listings.begin(DIR, at(1)), Some(8));
     listings.brought(DIR, 20, false, at(2));
     assert_eq!(listings.begin(DIR, at(3)), None);
-    let later = at(2) + limits::NAMES_BUSY;
+    let later = at(2) + limits::STATAHEAD_PAUSE;
     assert_eq!(listings.begin(DIR, later), Some(8));
     listings.brought(DIR, 8, true, later);
     assert_eq!(listings.begin(DIR, later + limits::LISTED_TERM), None);
@@ -118,11 +118,11 @@ fn directories_that_are_remembered_as_listed_are_bounded_and_the_one_used_last_i
 fn a_new_listing_while_names_are_on_their_way_asks_for_none_before_they_came() {
     let listings = Listings::default();
     listings.listed(DIR, true, 100, at(0));
-    assert_eq!(listings.begin(DIR, at(1)), Some(limits::NAMES_AHEAD_LEAST));
+    assert_eq!(listings.begin(DIR, at(1)), Some(limits::STATAHEAD_NAMES_LEAST));
     listings.listed(DIR, true, 50, at(2));
     assert_eq!(listings.begin(DIR, at(3)), None);
     listings.brought(DIR, 8, true, at(4));
-    assert_eq!(listings.begin(DIR, at(5)), Some(limits::NAMES_AHEAD_LEAST), "it begins with few again");
+    assert_eq!(listings.begin(DIR, at(5)), Some(limits::STATAHEAD_NAMES_LEAST), "it begins with few again");
     listings.brought(dir(77), 8, true, at(5));
     assert_eq!(listings.begin(dir(77), at(5)), None, "it was not listed");
 }

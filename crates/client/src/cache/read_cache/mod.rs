@@ -37,7 +37,7 @@ impl Client {
         let shared = state.reading.readers.has_others(file.handle(), self.env().now());
         let ahead = file.inner.pattern.borrow_mut().note(range, shared);
         let leads = self.leads_others(file, range, &ahead);
-        for _ in 0..limits::KEPT_READ_ATTEMPTS {
+        for _ in 0..limits::CACHED_READ_ATTEMPTS {
             let Some(lease) = self.inner.mdt.leases.data_is_ours(fid) else {
                 self.ask_for_lease(state);
                 return None;
@@ -154,7 +154,7 @@ impl Client {
             // What lies between the steps is somebody else's.
             Ahead::Steps(_) => gap.clone(),
             // Who reads here and there in a file that would not be kept as a whole anyway is sent what he asks for.
-            Ahead::Nothing if size > self.read_cache_bytes() / 2 => pattern::units(gap, limits::KEPT_UNIT_BYTES, size),
+            Ahead::Nothing if size > self.read_cache_bytes() / 2 => pattern::units(gap, limits::READ_UNIT_BYTES, size),
             _ => pattern::units(gap, BLOCK_BYTES, size),
         };
         // What lies before the gap in its first block may be here, or on its way.
@@ -202,7 +202,7 @@ impl Client {
             arrival.keep(read.parts.clone(), together);
             self.inner.cache.read.bound(self.read_cache_bytes());
         } else {
-            file.reading.uncommitted_until.set(self.env().now() + limits::UNSETTLED_PAUSE);
+            file.reading.uncommitted_until.set(self.env().now() + limits::UNCOMMITTED_PAUSE);
         }
         Some(read.parts)
     }
@@ -231,14 +231,14 @@ impl Client {
     }
 
     fn may_fetch_ahead(&self, file: &FileState) -> bool {
-        let room = self.read_cache_bytes().min(limits::READ_AHEAD_COMING_BYTES);
+        let room = self.read_cache_bytes().min(limits::PREFETCH_IN_FLIGHT_BYTES);
         self.inner.cache.read.bytes().1 < room && self.env().now() >= file.reading.uncommitted_until.get()
     }
 
     /// A window of several requests ends where a request does.
     fn whole_units(&self, window: &Range<u64>) -> Range<u64> {
         let unit = u64::from(self.inner.options.max_rpc_bytes);
-        match window.end - window.start >= limits::READ_AHEAD_BYTES {
+        match window.end - window.start >= limits::PREFETCH_BYTES {
             true => window.start..window.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
             false => window.clone(),
         }
@@ -256,7 +256,7 @@ impl Client {
             drop(self.env().spawn(async move {
                 // An OST that is away does not take the room of all others.
                 let fetch = client.fetch(&file, lease, arrival);
-                let _ = client.env().timeout(limits::READ_AHEAD_TERM, fetch).await;
+                let _ = client.env().timeout(limits::PREFETCH_TERM, fetch).await;
             }));
         }
     }

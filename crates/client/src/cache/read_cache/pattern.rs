@@ -50,8 +50,8 @@ impl Pattern {
             streak => {
                 // The next ones are asked for when half of these have been read.
                 let count = 2 * window(streak - 1) / (range.end - range.start).max(1);
-                let least = u64::from(streak.min(limits::READ_AHEAD_STEPS_LEAST));
-                Ahead::Steps(steps(range, step, count.clamp(least, limits::READ_AHEAD_STEPS)))
+                let least = u64::from(streak.min(limits::PREFETCH_STEPS_LEAST));
+                Ahead::Steps(steps(range, step, count.clamp(least, limits::PREFETCH_STEPS)))
             }
         }
     }
@@ -59,7 +59,7 @@ impl Pattern {
 
 /// How far ahead a reader is read that went on so often.
 fn window(streak: u32) -> u64 {
-    (limits::READ_AHEAD_BYTES_LEAST << streak.saturating_sub(1).min(16)).min(limits::READ_AHEAD_BYTES)
+    (limits::PREFETCH_BYTES_LEAST << streak.saturating_sub(1).min(16)).min(limits::PREFETCH_BYTES)
 }
 
 fn steps(range: &Range<u64>, step: i64, count: u64) -> Vec<Range<u64>> {

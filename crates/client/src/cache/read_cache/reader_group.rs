@@ -24,7 +24,7 @@ struct Reader {
 
 impl Reader {
     fn is_there(&self, now: Time) -> bool {
-        now.since(self.seen) < limits::COMPANY_TERM
+        now.since(self.seen) < limits::READER_GROUP_TERM
     }
 }
 
@@ -42,7 +42,7 @@ impl ReaderGroup {
             Some(reader) => (reader.at, reader.seen) = (at, now),
             None => {
                 readers.retain(|reader| reader.is_there(now));
-                if readers.len() < limits::COMPANY_READERS {
+                if readers.len() < limits::READER_GROUP {
                     readers.push(Reader { handle, at, seen: now });
                 }
             }

@@ -44,7 +44,7 @@ impl Client {
             drop(self.env().spawn(async move {
                 // An OST that is away does not take the room of all others.
                 let fetch = client.fetch_together(&file, lease, arrivals);
-                if !matches!(client.env().timeout(limits::READ_AHEAD_TERM, fetch).await, Ok(Some(()))) {
+                if !matches!(client.env().timeout(limits::PREFETCH_TERM, fetch).await, Ok(Some(()))) {
                     // One that is damaged, or slow, takes the others along: each is asked for by itself when it is wanted.
                     file.reading.no_steps_until.set(client.env().now() + limits::NO_STEPS_PAUSE);
                 }

@@ -200,7 +200,7 @@ impl Model {
         let sent_pieces = |file: &File| file.sending.iter().map(|request| pieces(&request.runs) as u64).sum::<u64>();
         let count: u64 = self.files.iter().map(|file| sent_pieces(file) + file.client.parts.pieces() as u64).sum();
         assert_eq!(self.here.pieces.get(), count, "seed {seed}: pieces");
-        assert_eq!(self.here.held(), bytes + count * limits::PIECE_ROOM_BYTES, "seed {seed}: what they cost");
+        assert_eq!(self.here.held(), bytes + count * limits::PIECE_SPACE_BYTES, "seed {seed}: what they cost");
         let of = self.some_file();
         let (start, length) = (self.dice.below(FILE_BYTES as u64), 1 + self.dice.below(50));
         let file = &self.files[of];
@@ -363,7 +363,7 @@ fn what_may_be_buffered_is_bounded_by_bytes_on_their_way_too() {
     assert!(here.has_room_for(40, 100) && !here.has_room_for(41, 100));
     here.subtract(20, 1);
     assert!(here.has_room_for(60, 100) && !here.has_room_for(61, 100));
-    assert_eq!(here.held(), 40 + limits::PIECE_ROOM_BYTES);
+    assert_eq!(here.held(), 40 + limits::PIECE_SPACE_BYTES);
     // Only what an OST has granted is counted on, and no more than is held.
     here.room.with(3, |share| share.left = 10_000);
     here.room.with(4, |share| share.left = 30);

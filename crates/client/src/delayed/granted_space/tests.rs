@@ -276,6 +276,6 @@ fn a_client_that_was_evicted_everywhere_counts_on_no_ost() {
 
 #[test]
 fn a_piece_costs_room_beside_its_bytes() {
-    assert_eq!((cost(0, 0), cost(100, 0), cost(100, 3)), (0, 100, 100 + 3 * limits::PIECE_ROOM_BYTES));
+    assert_eq!((cost(0, 0), cost(100, 0), cost(100, 3)), (0, 100, 100 + 3 * limits::PIECE_SPACE_BYTES));
     assert_eq!(u64::from(request_cost(1 << 20, 16)), cost(1 << 20, 16));
 }

@@ -165,7 +165,7 @@ impl Client {
         here.bytes.set(here.bytes.get() + kept.parts.bytes() as u64 - before);
         here.pieces.set(here.pieces.get() + kept.parts.pieces() as u64 - pieces_before);
         // In a file that is shared no unit becomes whole.
-        let is_much = holds == Holds::Ranges && kept.parts.bytes() >= limits::SHARE_SEND_BYTES;
+        let is_much = holds == Holds::Ranges && kept.parts.bytes() >= limits::RANGES_SEND_BYTES;
         let whole = here.take(&mut kept.parts, |parts| match is_much {
             true => parts.take_all(),
             false => [offset, at - 1].into_iter().filter_map(|at| parts.take_whole_unit(at)).collect(),

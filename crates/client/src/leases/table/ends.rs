@@ -42,8 +42,9 @@ impl LeaseTable {
     fn take_returned(&mut self) -> Vec<Fid> {
         // What was leased again is returned with that lease.
         let is_kept = |fid: &Fid| self.directories.contains_key(fid) || self.leased(*fid).is_some();
-        let returned =
-            Vec::from_iter(self.to_tell.returned.iter().copied().filter(|fid| !is_kept(fid)).take(limits::RETURNED));
+        let returned = Vec::from_iter(
+            self.to_tell.returned.iter().copied().filter(|fid| !is_kept(fid)).take(limits::RETURNED_LEASES),
+        );
         if returned.is_empty() {
             return returned;
         }

@@ -18,7 +18,7 @@ fn another_sequence_is_asked_for_before_the_last_is_used_up() {
     assert!(leases.is_low() && leases.take().is_none());
     leases.leases.push(Lease { mdt_index: 0, sequence: FidSequence(5), next: 1 });
     assert!(!leases.is_low());
-    leases.leases[0].next = (1 << FID_SEQUENCE_BITS) - limits::FIDS_AHEAD;
+    leases.leases[0].next = (1 << FID_SEQUENCE_BITS) - limits::FIDS_LEFT;
     assert!(leases.is_low() && leases.take().is_some());
 }
 
@@ -48,7 +48,7 @@ fn no_fid_is_taken_twice_however_sequences_are_leased_and_forgotten() {
                     taken += u64::from(fid.is_some());
                     let now: u32 = fids.leases.borrow().leases.iter().map(Lease::left).sum();
                     assert_eq!(now, left.saturating_sub(1), "seed {seed}");
-                    assert_eq!(fids.leases.borrow().is_low(), now <= limits::FIDS_AHEAD, "seed {seed}");
+                    assert_eq!(fids.leases.borrow().is_low(), now <= limits::FIDS_LEFT, "seed {seed}");
                 }
             }
         }

@@ -13,35 +13,35 @@ fn expected(reads: impl IntoIterator<Item = Range<u64>>, shared: bool) -> Ahead 
 #[test]
 fn who_reads_on_is_read_ahead_further_each_time_up_to_the_bound() {
     let read = |number: u64| 5000 * number..5000 * (number + 1);
-    assert_eq!(last((0..1).map(read)), Ahead::Window(5000..5000 + limits::READ_AHEAD_BYTES_LEAST));
-    assert_eq!(last((0..2).map(read)), Ahead::Window(10_000..10_000 + 2 * limits::READ_AHEAD_BYTES_LEAST));
-    assert_eq!(last((0..90).map(read)), Ahead::Window(450_000..450_000 + limits::READ_AHEAD_BYTES));
+    assert_eq!(last((0..1).map(read)), Ahead::Window(5000..5000 + limits::PREFETCH_BYTES_LEAST));
+    assert_eq!(last((0..2).map(read)), Ahead::Window(10_000..10_000 + 2 * limits::PREFETCH_BYTES_LEAST));
+    assert_eq!(last((0..90).map(read)), Ahead::Window(450_000..450_000 + limits::PREFETCH_BYTES));
     assert_eq!(Pattern::default().note(&(7000..7100), false), Ahead::Nothing);
-    assert_eq!(last([7000..7100, 7100..9000]), Ahead::Window(9000..9000 + limits::READ_AHEAD_BYTES_LEAST));
+    assert_eq!(last([7000..7100, 7100..9000]), Ahead::Window(9000..9000 + limits::PREFETCH_BYTES_LEAST));
 }
 
 #[test]
 fn even_steps_are_known_after_three_reads() {
     let record = |number: u64| 188_032 * number + 47_008..188_032 * number + 94_016;
     assert_eq!(last((0..2).map(record)), Ahead::Nothing);
-    let (end, least) = (record(3).end, limits::READ_AHEAD_BYTES_LEAST);
+    let (end, least) = (record(3).end, limits::PREFETCH_BYTES_LEAST);
     assert_eq!(expected((0..4).map(record), true), Ahead::Window(end..end + least), "others may want the rest");
     assert_eq!(last((0..4).map(record)), Ahead::Steps((4..9).map(record).collect()));
     let Ahead::Steps(steps) = last((0..50).map(record)) else { panic!("they are far apart") };
-    assert_eq!(steps.len() as u64, 2 * limits::READ_AHEAD_BYTES / 47_008);
+    assert_eq!(steps.len() as u64, 2 * limits::PREFETCH_BYTES / 47_008);
     let every_other = |number: u64| 8192 * number..8192 * number + 4096;
     let end = every_other(3).end;
     assert_eq!(last((0..4).map(every_other)), Ahead::Window(end..end + least));
     let far = |number: u64| (number << 20) + 5..(number << 20) + 4101;
     assert_eq!(last((1..5).map(far)), Ahead::Steps((5..69).map(far).collect()));
     let many = last((1..50).map(far));
-    assert!(matches!(many, Ahead::Steps(steps) if steps.len() as u64 == limits::READ_AHEAD_STEPS));
+    assert!(matches!(many, Ahead::Steps(steps) if steps.len() as u64 == limits::PREFETCH_STEPS));
 }
 
 #[test]
 fn who_reads_backwards_is_read_ahead_before_the_read() {
     let read = |number: u64| 4096 * (1000 - number)..4096 * (1001 - number);
-    let least = limits::READ_AHEAD_BYTES_LEAST;
+    let least = limits::PREFETCH_BYTES_LEAST;
     assert_eq!(last((0..4).map(read)), Ahead::Window(read(3).start - least..read(3).start));
     assert_eq!(last((999..1001).map(read)), Ahead::Nothing);
     let far = |number: u64| (10 - number) << 20..((10 - number) << 20) + 10;
@@ -87,13 +87,13 @@ fn what_is_read_ahead_is_bounded_and_lies_beside_what_was_read_whatever_is_read(
                 Ahead::Nothing => {}
                 Ahead::Window(window) => {
                     windows += 1;
-                    assert!(window.end - window.start <= limits::READ_AHEAD_BYTES, "seed {seed}: {window:?}");
+                    assert!(window.end - window.start <= limits::PREFETCH_BYTES, "seed {seed}: {window:?}");
                     let is_beside = window.start == range.end || window.end == range.start;
                     assert!(is_beside, "seed {seed}: {window:?} after {range:?}");
                 }
                 Ahead::Steps(steps) => {
                     far += 1;
-                    assert!(steps.len() as u64 <= limits::READ_AHEAD_STEPS, "seed {seed}");
+                    assert!(steps.len() as u64 <= limits::PREFETCH_STEPS, "seed {seed}");
                     for (number, next) in (1..).zip(steps) {
                         let expected = range.start.checked_add_signed(made * number).expect("it is in the file");
                         assert_eq!(next, expected..expected + (range.end - range.start), "seed {seed}: step {number}");

@@ -87,7 +87,10 @@ impl World {
                 let (not_lost, not_changed) = self.seen[entry.attr.size as usize];
                 assert!(not_lost >= self.loss(fid), "attributes of {fid} from before a loss of its lease");
                 assert!(not_changed >= of(&self.changed, &fid), "attributes of {fid} from before a change");
-                assert!(self.waited.get(&fid).is_none_or(|changes| *changes == 0), "attributes of {fid} during a change");
+                assert!(
+                    self.waited.get(&fid).is_none_or(|changes| *changes == 0),
+                    "attributes of {fid} during a change"
+                );
                 self.believed += 1;
             }
         }
@@ -98,7 +101,10 @@ impl World {
             let Some(node) = self.table.leased(dir) else { continue };
             let Some(known) = node.known(name) else { continue };
             let since = self.loss(dir).max(of(&self.name_changed, &(dir, name)));
-            assert!(self.waited_names.get(&(dir, name)).is_none_or(|changes| *changes == 0), "a name during its change");
+            assert!(
+                self.waited_names.get(&(dir, name)).is_none_or(|changes| *changes == 0),
+                "a name during its change"
+            );
             let brought =
                 |source: &&(Fid, &[u8], u64, Option<Fid>)| (source.0, source.1, source.3) == (dir, name, known);
             let source = self.names.iter().filter(brought).map(|source| source.2).max();
