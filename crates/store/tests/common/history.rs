@@ -66,8 +66,10 @@ impl State {
         let mut next = self.clone();
         let mut fill = |object: u64, from: u64, to: u64, stamped: bool| {
             let bytes = Rc::make_mut(&mut next.objects[object as usize]);
-            for at in from..to.min(OBJECT_BYTES) {
-                bytes[at as usize] = if stamped { stamp(fid(object), at, sequence) } else { 0 };
+            let range = &mut bytes[from.min(OBJECT_BYTES) as usize..to.min(OBJECT_BYTES) as usize];
+            match stamped {
+                true => put_stamps(range, fid(object), from, sequence),
+                false => range.fill(0),
             }
         };
         match op {

@@ -61,17 +61,32 @@ pub fn fid(number: u64) -> Fid {
 /// Bytes that show which write they come from and where they belong: object, sequence and offset in every eight bytes.
 pub fn stamped(fid: Fid, offset: u64, length: usize, sequence: u64) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(length);
-    for (at, byte) in (offset..).zip(buf.iter_mut()) {
+    put_stamps(&mut buf, fid, offset, sequence);
+    buf
+}
+
+/// Writes the bytes of [`stamped`] to `bytes`.
+pub fn put_stamps(bytes: &mut [u8], fid: Fid, offset: u64, sequence: u64) {
+    let before = (offset.next_multiple_of(8) - offset).min(bytes.len() as u64) as usize;
+    let (first, rest) = bytes.split_at_mut(before);
+    for (at, byte) in (offset..).zip(first) {
         *byte = stamp(fid, at, sequence);
     }
-    buf
+    for (number, word) in (offset.div_ceil(8)..).zip(rest.chunks_mut(8)) {
+        word.copy_from_slice(&stamps(fid, number, sequence)[..word.len()]);
+    }
 }
 
 /// The byte of [`stamped`] at `at`; never zero.
 pub fn stamp(fid: Fid, at: u64, sequence: u64) -> u8 {
-    let mixed = (fid.low ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (at / 8).wrapping_mul(0xff51_afd7_ed55_8ccd))
-        .rotate_left(29);
-    ((mixed.wrapping_mul(0xc4ce_b9fe_1a85_ec53) >> (8 * (at % 7))) as u8) | 1
+    stamps(fid, at / 8, sequence)[(at % 8) as usize]
+}
+
+/// Eight bytes of [`stamped`], from `8 * number` on.
+fn stamps(fid: Fid, number: u64, sequence: u64) -> [u8; 8] {
+    let mixed = fid.low ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let word = mixed.rotate_left(29).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    (word ^ word >> 32 | 0x0101_0101_0101_0101).to_le_bytes()
 }
 
 /// A fragment with its sums.
