@@ -75,6 +75,8 @@ pub const INSIST_PAUSE: Duration = Duration::from_secs(1);
 pub const DAMAGED_ATTEMPTS: u32 = 2;
 /// Longest pause before a truncate that an OST could not do is tried again.
 pub const STUCK_PAUSE: Duration = Duration::from_secs(60);
+/// How long a migration waits until OSTs that the file has left refuse requests under its former layout.
+pub const LEFT_FENCES: Duration = Duration::from_secs(2);
 /// How long a measurement of the free space on the MDT's device is valid.
 pub const SPACE_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an operation without space on that device waits for a checkpoint that may free some (a checkpoint on a full

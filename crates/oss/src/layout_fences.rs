@@ -37,11 +37,12 @@ impl LayoutFences {
     /// many.
     pub fn raise(&self, fid: Fid, generation: u32) {
         let mut known = self.known.borrow_mut();
-        if let Some(fence) = known.oldest_served.get_mut(&fid) {
-            *fence = generation.max(*fence);
-            return;
+        let fence = known.oldest_served.entry(fid).or_insert(0);
+        let is_new = *fence == 0;
+        *fence = generation.max(*fence);
+        if !is_new {
+            known.order.retain(|known| *known != fid);
         }
-        known.oldest_served.insert(fid, generation);
         known.order.push_back(fid);
         if known.order.len() > limits::LAYOUT_FENCES
             && let Some(oldest) = known.order.pop_front()

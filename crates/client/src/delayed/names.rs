@@ -358,7 +358,7 @@ impl Client {
 
     /// The change was answered, and cannot be made.
     fn fail(&self, parent: Fid, fid: Fid, error: &RpcError) -> ClientError {
-        self.inner.return_when_heard(self.inner.mdt.leases.failed(parent, fid), vec![parent, fid]);
+        self.inner.mdt.leases.failed(parent, fid);
         self.inner.report_loss(parent, Errno::EIO, &format!("a change of names, of {fid}: {error}"))
     }
 

@@ -95,7 +95,7 @@ impl Client {
     }
 
     /// Writes `runs`, which are in order and apart: all of them at once, or else each by itself, what of it there is room for, and where
-    /// OSTs are missing. Returns why bytes are not there, for each run that misses some.
+    /// OSTs are missing. `lost` is told why bytes are not there, for each run that misses some.
     ///
     /// Order: one run after another. One that goes elsewhere as its OST is full does so at the end of the file, and is not to find those
     /// behind it there already. `at`: what the requests of an attempt carry.
@@ -104,8 +104,8 @@ impl Client {
         file: &OpenFile,
         runs: &[Run],
         at: &dyn Fn() -> Result<Snapshot, Trouble>,
-    ) -> Vec<ClientError> {
-        let mut missing = Vec::new();
+        lost: &dyn Fn(&ClientError),
+    ) {
         for (number, run) in runs.iter().enumerate() {
             // Behind the first once more: it may have been the only one for which OSTs were missing.
             if number < 2 && self.write_at_once(file, &runs[number..], at).await {
@@ -115,12 +115,11 @@ impl Client {
                 Ok(Written { cut: None, .. }) => {}
                 Ok(Written { bytes, cut: Some(error) }) => {
                     let words = format!("{} of its bytes: {error}", run.len() - bytes);
-                    missing.push(ClientError::new(error.errno, words));
+                    lost(&ClientError::new(error.errno, words));
                 }
-                Err(error) => missing.push(error),
+                Err(error) => lost(&error),
             }
         }
-        missing
     }
 
     /// Several runs, in few requests. False: some of them may not be there.

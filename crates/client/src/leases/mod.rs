@@ -192,7 +192,7 @@ of_the_table! {
     look changing() -> Vec<Fid>;
     step answer(told: &EntryChange) -> Ticket;
     step entry_applied(begun: Ticket, of: (Fid, &[u8]), dir: Option<&Attr>, transno: Transno);
-    end failed(parent: Fid, fid: Fid) -> Vec<Dropped>;
+    step failed(parent: Fid, fid: Fid);
     end unless_leased(fid: Fid, flags: u32) -> Vec<Dropped>;
 
     // Recalls, and what is given back.

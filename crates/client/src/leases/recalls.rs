@@ -62,16 +62,6 @@ impl Inner {
         drop(self.env.spawn(async move { client.watch_sizes().await }));
     }
 
-    /// Leases that are not kept any more are returned when the kernel has heard of it.
-    pub fn return_when_heard(self: &Rc<Self>, undelivered: Vec<Dropped>, fids: Vec<Fid>) {
-        let inner = self.clone();
-        drop(self.env.spawn(async move {
-            inner.say_again(undelivered).await;
-            inner.mdt.leases.return_later(fids);
-            inner.listen();
-        }));
-    }
-
     fn tell_again(self: &Rc<Self>, undelivered: Vec<Dropped>) {
         if !undelivered.is_empty() {
             let inner = self.clone();
@@ -199,9 +189,14 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
     }
     recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));
     let mut undelivered = inner.mdt.leases.drop_recalled(&recalls.fids);
-    // Of leases that were given up a moment ago the kernel may not know yet; they may be the recalled ones.
-    undelivered.extend(inner.mdt.leases.take_undelivered());
-    inner.say_again(undelivered).await;
+    // Of leases that were given up a moment ago, or are meanwhile, the kernel may not know yet; they may be the recalled ones.
+    loop {
+        undelivered.extend(inner.mdt.leases.take_undelivered());
+        if undelivered.is_empty() {
+            break;
+        }
+        inner.say_again(std::mem::take(&mut undelivered)).await;
+    }
     // What was taken away, and is gone for its program, others may see only when it is.
     for fid in recalls.fids.iter().filter(|fid| inner.delayed.has(Scope::Entries(**fid))) {
         Client { inner: inner.clone() }.flush_delayed(Scope::Entries(*fid)).await;

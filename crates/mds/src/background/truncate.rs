@@ -246,9 +246,6 @@ impl Mds {
     async fn fence_layouts(&self, fid: Fid, layout: &Layout, before: Option<&Layout>) -> Result<(), ErrorReply> {
         let objects = layout.objects_of(fid);
         let left = before.filter(|before| before.objects_of(fid) != objects);
-        let fences = [Some((objects, layout)), left.map(|left| (left.objects_of(fid), left))];
-        let fences =
-            fences.into_iter().flatten().flat_map(|(fid, of)| of.osts().into_iter().map(move |ost| (ost, fid)));
         let fence = |(ost, fid): (u32, Fid)| {
             let request = FenceLayout { fid, layout_generation: layout.generation };
             let mds = self.strong();
@@ -265,12 +262,28 @@ impl Mds {
                 }
             })
         };
-        let tasks: Vec<_> = fences.map(fence).collect();
+        let of_layout = layout.osts().into_iter().map(|ost| (ost, objects));
+        let tasks: Vec<_> = of_layout.map(fence).collect();
+        let left: Vec<_> = left
+            .into_iter()
+            .flat_map(|left| {
+                let fid = left.objects_of(fid);
+                left.osts().into_iter().map(move |ost| (ost, fid))
+            })
+            .map(fence)
+            .collect();
         let mut set = Ok(());
         for task in tasks {
             // A task without a result: this server stops.
             set = set.and(task.await.unwrap_or(Ok(())));
         }
+        // The objects that were left refuse by their truncate epoch already. The file does not wait for OSTs that it has left.
+        let set_there = async {
+            for task in left {
+                drop(task.await);
+            }
+        };
+        let _ = self.env.timeout(limits::LEFT_FENCES, set_there).await;
         set
     }
 

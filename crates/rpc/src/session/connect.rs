@@ -90,24 +90,26 @@ fn jittered(inner: &Inner, pause: Duration) -> Duration {
     pause / 2 + pause / 2 * (inner.env.random_u64() % 1024) as u32 / 1024
 }
 
-/// Tries the addresses in order; serves the first connection that the target accepts.
+/// Tries the addresses in order; serves the first connection that the target accepts. If there is none: a stopped target counts before
+/// one that is away, which may come at any moment, and that before another target.
 async fn round(inner: &Rc<Inner>) -> End {
     let (resolve, target) = (&inner.options.resolve, inner.options.target);
-    let mut end = End::Away("no address is known".into());
+    let mut end = None;
     for address in &resolve.addresses(target) {
         let tried = match inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await {
             Ok(Ok(stream)) => converse(inner, address, stream).await,
             Ok(Err(error)) => End::Away(format!("{address}: {error}")),
             Err(_) => End::Away(format!("{address}: no connection within {:?}", limits::CONNECT_TIMEOUT)),
         };
-        match tried {
-            End::Away(_) if matches!(end, End::Another(_)) => {}
-            End::Away(_) | End::Another(_) => end = tried,
-            _ => return tried,
-        }
+        end = Some(match (end, tried) {
+            (_, tried @ (End::Broke | End::Refused(_))) => return tried,
+            (Some(end @ End::Stopped(_)), _) => end,
+            (Some(end @ End::Away(_)), End::Away(_) | End::Another(_)) => end,
+            (_, tried) => tried,
+        });
     }
     resolve.unreached(target);
-    end
+    end.unwrap_or_else(|| End::Away("no address is known".into()))
 }
 
 /// Connects to the target, then reads until the connection ends.

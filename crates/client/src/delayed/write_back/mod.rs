@@ -306,8 +306,8 @@ impl Client {
         if by.instance != self.inner.instance() && !planted(Bug::InstanceSurvived) {
             self.lose_buffered(file.fid, &instance_is_over());
         } else {
-            let lost = self.write_runs(&by.file, &runs, &|| by.snapshot()).await;
-            lost.iter().for_each(|error| self.lose_buffered(file.fid, error));
+            let lost = |error: &ClientError| self.lose_buffered(file.fid, error);
+            self.write_runs(&by.file, &runs, &|| by.snapshot(), &lost).await;
         }
         runs.iter().for_each(|run| drop(self.bytes_change(file.fid, run.offset..run.end())));
         self.inner.write_back.sent(&mut file.buffered.borrow_mut(), number, length);

@@ -72,8 +72,8 @@ impl LeaseTable {
 
     /// The change that `begun` numbers has ended, under `transno`, and left the directory as `dir`.
     pub fn directory_changed(&mut self, begun: Ticket, dir: &Attr, transno: Transno) {
-        // The MDT may have executed another one since.
-        let is_known = !self.is_told(dir.fid) && !self.is_changing(dir.fid);
+        // The MDT may have executed another one since; nobody else can see that in a directory whose entries are ours to change.
+        let is_known = !self.is_told(dir.fid) && (self.answers(dir.fid) || !self.is_changing(dir.fid));
         let counts = self.leased_mut(dir.fid).filter(|node| node.recalled <= begun.0);
         // Replies come in the order of the changes; their readers may run in another.
         if let Some(node) = counts.filter(|node| node.transno < transno) {

@@ -181,9 +181,12 @@ impl LeaseTable {
         self.is_over(parent);
     }
 
-    /// It did not, or not as told. What others believe of it is to be dropped, then the leases are to be returned.
+    /// It did not, or not as told: its leases are given up, to be returned.
     pub fn failed(&mut self, parent: Fid, fid: Fid) {
         self.drop_recalled(&[parent, fid]);
+        // The kernel hears of it before they are returned, and before a recall of them is acknowledged.
+        self.effects.given_up.append(&mut self.effects.ended);
+        self.return_later(vec![parent, fid]);
         self.stop_answering(parent);
         self.is_over(parent);
     }
@@ -202,7 +205,7 @@ impl LeaseTable {
     }
 
     /// Changes of its names may be answered now.
-    fn answers(&self, fid: Fid) -> bool {
+    pub(super) fn answers(&self, fid: Fid) -> bool {
         let may = self.directories.get(&fid).is_some_and(|directory| directory.may);
         may && self.own.pausing_all == 0 && !self.own.pausing.contains_key(&fid)
     }

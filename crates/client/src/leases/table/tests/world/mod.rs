@@ -97,8 +97,6 @@ enum Told {
 /// A recall of which the kernel may not have heard everything; with a number if the MDT waits for it.
 struct Pending {
     unheard: Vec<Dropped>,
-    /// Leases that are to be returned when it has.
-    returns: Vec<Fid>,
     recalled: Option<(u64, Vec<Fid>, u64)>,
 }
 
@@ -390,9 +388,7 @@ impl World {
                 self.lost.insert(lost, self.place);
             }
             self.names_lost.insert(dir, self.place);
-            self.ends(|table| table.failed(dir, fid), None);
-            self.pending.last_mut().expect("of this end").returns = vec![dir, fid];
-            return;
+            return self.step(|table| table.failed(dir, fid));
         }
         let attr = self.attributes(dir, open.place, self.place);
         let transno = self.next_transno();
@@ -481,17 +477,16 @@ impl World {
 
     /// The kernel is told again what it has not heard; recalls are acknowledged one after the other.
     fn acknowledge(&mut self) {
-        let (mut waits, mut acknowledged, mut returned) = (false, Vec::new(), Vec::new());
-        for Pending { unheard, returns, recalled } in std::mem::take(&mut self.pending) {
+        let (mut waits, mut acknowledged) = (false, Vec::new());
+        for Pending { unheard, recalled } in std::mem::take(&mut self.pending) {
             let unheard = self.tell(unheard);
             waits |= recalled.is_some() && !unheard.is_empty();
             match recalled {
                 Some(recalled) if !waits => acknowledged.push(recalled),
-                None if unheard.is_empty() => returned.extend(returns),
-                recalled => self.pending.push(Pending { unheard, returns, recalled }),
+                None if unheard.is_empty() => {}
+                recalled => self.pending.push(Pending { unheard, recalled }),
             }
         }
-        self.step(|table| table.return_later(returned));
         for (place, fids, sequence) in acknowledged {
             self.check_kernel_dropped(place, &fids);
             self.step(|table| table.acknowledge(sequence));
@@ -524,7 +519,7 @@ impl World {
         let ((), Effects { ended, given_up }) = self.table.step(self.now, run);
         let (unheard, not_heard) = (self.tell(ended), self.tell(given_up));
         self.table.not_heard(not_heard);
-        self.pending.push(Pending { unheard, returns: Vec::new(), recalled });
+        self.pending.push(Pending { unheard, recalled });
         self.check();
     }
 
