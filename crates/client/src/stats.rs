@@ -23,8 +23,6 @@ pub struct ClientStats {
     pub evictions: u64,
     /// Of these, times that it was the MDT.
     pub mdt_evictions: u64,
-    /// Targets that were reached before, with which it has no session just now: it connects, or recovers.
-    pub reconnecting: u64,
     /// The longest a request waited for its reply.
     pub longest_stall: Duration,
     /// Inodes kept under leases now.

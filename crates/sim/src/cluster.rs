@@ -160,6 +160,13 @@ impl Cluster {
         map.targets[number] = listed(&self.servers[number]);
     }
 
+    /// The MGS serves a newer map at once, without this server.
+    pub fn leave_out(&self, number: usize) {
+        let mut map = self.map.borrow_mut();
+        map.epoch += 1;
+        map.targets.retain(|target| target.id != self.servers[number].target);
+    }
+
     /// Starts a server; it runs until [`Sim::crash`] or [`Sim::power_cut`] of its node.
     pub fn boot(&self, number: usize) {
         let server = self.servers[number].clone();

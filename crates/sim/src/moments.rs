@@ -137,7 +137,7 @@ pub fn of_client(client: &Client) -> Vec<Moment> {
     let all = [
         (stats.pinned_bytes > 0, Moment::Pinned),
         (stats.delayed_entries > 0, Moment::Answered),
-        (stats.reconnecting > 0, Moment::Reconnecting),
+        (client.is_reconnecting(), Moment::Reconnecting),
     ];
     all.into_iter().filter_map(|(is, moment)| is.then_some(moment)).collect()
 }

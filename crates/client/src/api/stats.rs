@@ -1,8 +1,10 @@
 //! Counters of a client, and of its sessions.
 
+use std::rc::Rc;
+
 use forebay_rpc::SessionState;
 
-use crate::{Client, ClientStats};
+use crate::{Client, ClientStats, session::peers::Peer};
 
 impl Client {
     /// Counters since the mount.
@@ -25,13 +27,18 @@ impl Client {
         (stats.rpcs, stats.replayed, stats.evictions) = (past.replies, past.replays, past.evictions);
         for peer in self.inner.peers.all() {
             let session = peer.session.stats();
-            let state = peer.session.state();
-            stats.reconnecting += u64::from(matches!(state, SessionState::Connecting | SessionState::Recovering));
             stats.rpcs += session.replies;
             stats.replayed += session.replays;
             stats.evictions += session.evictions;
         }
         stats.mdt_evictions = self.inner.peers.mdt().session.stats().evictions;
         stats
+    }
+
+    /// Some target was reached before, and has no session with this client now: it connects, or recovers.
+    pub fn is_reconnecting(&self) -> bool {
+        let away =
+            |peer: &Rc<Peer>| matches!(peer.session.state(), SessionState::Connecting | SessionState::Recovering);
+        self.inner.peers.all().iter().any(away)
     }
 }

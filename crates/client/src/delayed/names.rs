@@ -31,7 +31,7 @@ use crate::{
     delayed::state::{Made, OnPendingCreate},
     leases::{EntryChange, SoleLease, Ticket, commits},
     limits, mode, open_flags,
-    ops::entry::Names,
+    ops::change::Names,
     payload::Payload,
 };
 

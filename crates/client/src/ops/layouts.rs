@@ -15,7 +15,7 @@ use forebay_proto::{
     parse_size,
 };
 
-use crate::{Caller, Client, ClientError, ClientResult};
+use crate::{Caller, Client, ClientError, ClientResult, tasks::detached};
 
 /// The name of the attribute that tools copy.
 pub const LAYOUT_XATTR: &[u8] = b"user.forebay.layout";
@@ -113,18 +113,22 @@ fn anywhere(mut spec: LayoutSpec) -> LayoutSpec {
 impl Client {
     /// A directory's default layout, or the layout of a file without data. EEXIST for one with data.
     pub fn set_layout<'a>(&'a self, caller: &'a Caller, fid: Fid, layout: LayoutSpec) -> Boxed<'a, ClientResult<()>> {
-        Box::pin(async move {
-            let _outside = self.flush_writes_of(fid).await?;
-            let before = self.mdt(fid, &GetAttr { fid }).await?;
-            self.change(fid, &SetLayout { caller: caller.clone(), fid, layout }).await?;
-            let Some(before) = before.layout else { return Ok(()) };
-            // Of a file that was opened for writing before, the OSTs were asked whether it has data.
-            if self.adopt_layout(fid).await?.is_some_and(|layout| layout.generation > before.generation) {
-                return Ok(());
-            }
-            let words = format!("{fid} has data, so its layout is fixed; `forebay migrate` moves it to another");
-            Err(ClientError::new(Errno::EEXIST, words))
-        })
+        let request = SetLayout { caller: caller.clone(), fid, layout };
+        Box::pin(async move { detached(self.env(), self.clone().send_set_layout(request)).await })
+    }
+
+    async fn send_set_layout(self, request: SetLayout) -> ClientResult<()> {
+        let fid = request.fid;
+        let _outside = self.flush_writes_of(fid).await?;
+        let before = self.mdt(fid, &GetAttr { fid }).await?;
+        self.change(fid, &request).await?;
+        let Some(before) = before.layout else { return Ok(()) };
+        // Of a file that was opened for writing before, the OSTs were asked whether it has data.
+        if self.adopt_layout(fid).await?.is_some_and(|layout| layout.generation > before.generation) {
+            return Ok(());
+        }
+        let words = format!("{fid} has data, so its layout is fixed; `forebay migrate` moves it to another");
+        Err(ClientError::new(Errno::EEXIST, words))
     }
 
     /// Fetches a file's layout; its handles use it from now on.
@@ -172,15 +176,17 @@ impl Client {
 
     /// What the content of a file is called until it changes, for [`Client::migrate`]. EBUSY while it is in use.
     pub fn migrate_start(&self, fid: Fid) -> Boxed<'_, ClientResult<u64>> {
-        Box::pin(async move {
-            let _outside = self.flush_writes_of(fid).await?;
-            let asked = self.inner.mdt.leases.ticket();
-            let entry = self.change(fid, &Outline { fid }).await?;
-            if let Some(file) = self.inner.file(fid) {
+        let client = self.clone();
+        let start = async move {
+            let _outside = client.flush_writes_of(fid).await?;
+            let asked = client.inner.mdt.leases.ticket();
+            let entry = client.change(fid, &Outline { fid }).await?;
+            if let Some(file) = client.inner.file(fid) {
                 file.adopt(asked, &entry.attr, entry.layout.as_ref());
             }
-            Ok(self.mdt(fid, &GetContentVersion { fid }).await?.version)
-        })
+            Ok(client.mdt(fid, &GetContentVersion { fid }).await?.version)
+        };
+        Box::pin(async move { detached(self.env(), start).await })
     }
 
     /// `fid` takes over the objects of `other`, into which its content was copied when it was called `version`.
@@ -193,19 +199,19 @@ impl Client {
         other: Fid,
         version: u64,
     ) -> Boxed<'a, ClientResult<()>> {
-        Box::pin(async move {
-            let _outside = (self.flush_writes_of(fid).await?, self.flush_writes_of(other).await?);
-            let expected = self.get_layout(other).await?.0.map(|layout| layout.objects_of(other));
-            self.change(fid, &Migrate { caller: caller.clone(), fid, other, version }).await?;
-            self.inner.mdt.leases.touch(other);
-            let now = self.adopt_layout(fid).await?.map(|layout| layout.objects_of(fid));
-            self.adopt_layout(other).await?;
-            if now == expected {
-                Ok(())
-            } else {
-                Err(ClientError::new(Errno::EAGAIN, "the file came into use meanwhile"))
-            }
-        })
+        let request = Migrate { caller: caller.clone(), fid, other, version };
+        Box::pin(async move { detached(self.env(), self.clone().send_migrate(request)).await })
+    }
+
+    async fn send_migrate(self, request: Migrate) -> ClientResult<()> {
+        let (fid, other) = (request.fid, request.other);
+        let _outside = (self.flush_writes_of(fid).await?, self.flush_writes_of(other).await?);
+        let expected = self.get_layout(other).await?.0.map(|layout| layout.objects_of(other));
+        self.change(fid, &request).await?;
+        self.inner.mdt.leases.touch(other);
+        let now = self.adopt_layout(fid).await?.map(|layout| layout.objects_of(fid));
+        self.adopt_layout(other).await?;
+        if now == expected { Ok(()) } else { Err(ClientError::new(Errno::EAGAIN, "the file came into use meanwhile")) }
     }
 }
 

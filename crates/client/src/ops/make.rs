@@ -1,6 +1,6 @@
 //! mkdir, mknod, symlink: inodes that are not opened.
 
-use crate::{Attr, Caller, Client, ClientResult, delayed::queue::Scope, mode};
+use crate::{Attr, Caller, Client, ClientResult, delayed::queue::Scope, mode, tasks::detached};
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{
@@ -33,21 +33,30 @@ impl Client {
             if mode::is_special(mode) {
                 return self.make(caller, parent, name, mode, rdev, &[]).await;
             }
-            let request = |fid| Create {
+            let request = Create {
                 caller: caller.clone(),
                 parent,
                 name: Bytes::copy_from_slice(name),
-                fid,
+                fid: Fid::default(),
                 mode: mode & (mode::PERMISSIONS | mode::UMASK),
                 flags: crate::open_flags::EXCLUSIVE,
                 handle: 0,
                 layout: LayoutSpec::inherit(),
                 at_ns: 0,
             };
-            self.flush_delayed(Scope::Entries(parent)).await;
-            let make = async |fid| self.change_name(parent, name, self.change_mdt(fid, parent, &request(fid))).await;
-            Ok(self.with_new_fid(make).await?.reply.attr)
+            detached(self.env(), self.clone().send_mknod(request)).await
         })
+    }
+
+    /// Makes a regular file. `request`: with any fid.
+    async fn send_mknod(self, request: Create) -> ClientResult<Attr> {
+        let (parent, name) = (request.parent, request.name.clone());
+        self.flush_delayed(Scope::Entries(parent)).await;
+        let make = async |fid| {
+            let request = Create { fid, ..request.clone() };
+            self.change_name(parent, &name, self.change_mdt(fid, parent, &request)).await
+        };
+        Ok(self.with_new_fid(make).await?.reply.attr)
     }
 
     /// Makes a symbolic link.
@@ -73,22 +82,24 @@ impl Client {
         if let Some(attr) = self.delay_make(caller, parent, name, mode, symlink) {
             return Ok(attr);
         }
-        let request = |fid| Make {
-            caller: caller.clone(),
-            parent,
-            name: Bytes::copy_from_slice(name),
-            fid,
-            mode,
-            rdev,
-            symlink: Bytes::copy_from_slice(symlink),
-            at_ns: 0,
-        };
+        let (name, symlink) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(symlink));
+        let fid = Fid::default();
+        let request = Make { caller: caller.clone(), parent, name, fid, mode, rdev, symlink, at_ns: 0 };
+        detached(self.env(), self.clone().send_make(request)).await
+    }
+
+    /// Makes an inode. `request`: with any fid.
+    async fn send_make(self, request: Make) -> ClientResult<Attr> {
+        let (parent, name, leases) = (request.parent, request.name.clone(), &self.inner.mdt.leases);
         self.flush_delayed(Scope::Entries(parent)).await;
-        let asked = self.inner.mdt.leases.ticket();
-        let make = async |fid| self.change_name(parent, name, self.change_mdt(fid, parent, &request(fid))).await;
+        let asked = leases.ticket();
+        let make = async |fid| {
+            let request = Make { fid, ..request.clone() };
+            self.change_name(parent, &name, self.change_mdt(fid, parent, &request)).await
+        };
         let entry = self.with_new_fid(make).await?.reply;
-        self.inner.mdt.leases.learn_empty(asked, &entry);
-        self.inner.mdt.leases.learn_changes(asked, entry.leases, parent, Some(entry.attr.fid));
+        leases.learn_empty(asked, &entry);
+        leases.learn_changes(asked, entry.leases, parent, Some(entry.attr.fid));
         self.inner.listen();
         Ok(entry.attr)
     }

@@ -1,8 +1,8 @@
 //! One operation of the file system per file.
 
+pub(crate) mod change;
 pub(crate) mod close;
 pub(crate) mod create;
-pub(crate) mod entry;
 pub(crate) mod getattr;
 pub(crate) mod layouts;
 pub(crate) mod levels;

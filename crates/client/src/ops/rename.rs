@@ -1,6 +1,8 @@
 //! Rename, also across directories, and exchange of two entries.
 
-use crate::{Caller, Client, ClientResult, Dropped, delayed::queue::Scope, leases::AllPaused, limits, mode};
+use crate::{
+    Caller, Client, ClientResult, Dropped, delayed::queue::Scope, leases::AllPaused, limits, mode, tasks::detached,
+};
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{Fid, message::Rename};
@@ -26,32 +28,40 @@ impl Client {
                 to_name: Bytes::copy_from_slice(to.1),
                 flags,
             };
-            // What was made in a directory that gives way, too.
-            let leases = &self.inner.mdt.leases;
-            let is_file = matches!(leases.name(from.0, from.1), Some(Some(moved)) if !mode::is_dir(moved.attr.mode));
-            let paused = (!is_file).then(|| leases.pause_answering_all());
-            self.flush_delayed(Scope::All).await;
-            let changes = [from, to].map(|(parent, name)| (leases.name_changes(parent, name), parent, name));
-            let believed = [from, to].map(|(parent, _)| leases.names_until(parent));
-            let result = self.change_mdt(from.0, to.0, &request).await;
-            paused.into_iter().for_each(AllPaused::over);
-            // What the names lead to now is looked up when somebody wants to know.
-            changes.iter().for_each(|(change, parent, name)| leases.name_changed(change.begun(), *parent, name, None));
-            let called = result?;
-            if let ([_, gone], false) = (&called.reply.fids[..], flags & EXCHANGE != 0) {
-                leases.gave_names_back(*gone);
-            }
-            self.touch_all(&called);
-            for dir in &called.reply.parents {
-                leases.directory_changed(changes[0].0.begun(), dir, called.transno);
-            }
-            let moved = from.0 != to.0 && leases.name_moved(believed[0], to.0);
-            let moved_back = from.0 != to.0 && flags & EXCHANGE != 0 && leases.name_moved(believed[1], from.0);
-            if moved || moved_back {
-                self.names_are_forgotten().await;
-            }
-            Ok(())
+            detached(self.env(), self.clone().send_rename(request)).await
         })
+    }
+
+    async fn send_rename(self, request: Rename) -> ClientResult<()> {
+        let leases = &self.inner.mdt.leases;
+        let (from, to) = (request.from_parent, request.to_parent);
+        let names = [(from, &request.from_name[..]), (to, &request.to_name[..])];
+        let moved = leases.name(from, &request.from_name).flatten();
+        // What was made in a directory that gives way, too.
+        let is_file = moved.is_some_and(|moved| !mode::is_dir(moved.attr.mode));
+        let paused = (!is_file).then(|| leases.pause_answering_all());
+        self.flush_delayed(Scope::All).await;
+        let changes = names.map(|(parent, name)| (leases.name_changes(parent, name), parent, name));
+        let believed = [from, to].map(|parent| leases.names_until(parent));
+        let result = self.change_mdt(from, to, &request).await;
+        paused.into_iter().for_each(AllPaused::over);
+        // What the names lead to now is looked up when somebody wants to know.
+        changes.iter().for_each(|(change, parent, name)| leases.name_changed(change.begun(), *parent, name, None));
+        let called = result?;
+        let exchanges = request.flags & EXCHANGE != 0;
+        if let ([_, gone], false) = (&called.reply.fids[..], exchanges) {
+            leases.gave_names_back(*gone);
+        }
+        self.touch_all(&called);
+        for dir in &called.reply.parents {
+            leases.directory_changed(changes[0].0.begun(), dir, called.transno);
+        }
+        let moved = from != to && leases.name_moved(believed[0], to);
+        let moved_back = from != to && exchanges && leases.name_moved(believed[1], from);
+        if moved || moved_back {
+            self.names_are_forgotten().await;
+        }
+        Ok(())
     }
 
     /// Returns when nobody believes a name any more that was told before.

@@ -1,6 +1,6 @@
 //! Removal of an empty directory.
 
-use crate::{Caller, Client, ClientResult, delayed::queue::Scope, leases::AllPaused};
+use crate::{Caller, Client, ClientResult, delayed::queue::Scope, leases::AllPaused, tasks::detached};
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{Fid, message::Rmdir};
@@ -13,24 +13,28 @@ impl Client {
                 return Ok(());
             }
             let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: 0 };
-            // What was made in it, too; and nothing more is, until it is gone or not.
-            let leases = &self.inner.mdt.leases;
-            let paused = match leases.name(parent, name) {
-                Some(Some(victim)) => {
-                    leases.stop_answering(victim.attr.fid);
-                    None
-                }
-                _ => Some(leases.pause_answering_all()),
-            };
-            self.flush_delayed(Scope::All).await;
-            let asked = self.inner.mdt.leases.ticket();
-            let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await;
-            paused.into_iter().for_each(AllPaused::over);
-            let changed = changed?;
-            self.inner.mdt.leases.learn_changes(asked, changed.reply.leases, parent, None);
-            changed.reply.fids.iter().for_each(|fid| self.inner.mdt.leases.gave_names_back(*fid));
-            self.touch_all(&changed);
-            Ok(())
+            detached(self.env(), self.clone().send_rmdir(request)).await
         })
+    }
+
+    async fn send_rmdir(self, request: Rmdir) -> ClientResult<()> {
+        let (parent, name, leases) = (request.parent, &request.name[..], &self.inner.mdt.leases);
+        // What was made in it, too; and nothing more is, until it is gone or not.
+        let paused = match leases.name(parent, name) {
+            Some(Some(victim)) => {
+                leases.stop_answering(victim.attr.fid);
+                None
+            }
+            _ => Some(leases.pause_answering_all()),
+        };
+        self.flush_delayed(Scope::All).await;
+        let asked = leases.ticket();
+        let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await;
+        paused.into_iter().for_each(AllPaused::over);
+        let changed = changed?;
+        leases.learn_changes(asked, changed.reply.leases, parent, None);
+        changed.reply.fids.iter().for_each(|fid| leases.gave_names_back(*fid));
+        self.touch_all(&changed);
+        Ok(())
     }
 }

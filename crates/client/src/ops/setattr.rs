@@ -1,45 +1,20 @@
-//! SETATTR: owner, mode, times, size; delayed where the file is the client's alone ([`crate::delayed::set_attr`]).
+//! SETATTR: owner, mode, times, size; delayed where the file is the client's alone ([`crate::delayed::send_set_attr`]).
 
-use crate::{
-    Attr, Caller, Client, ClientResult, OpenFile, SetAttributes, delayed::queue::Scope, mode, tasks::detached,
-};
+use crate::{Attr, Caller, Client, ClientResult, OpenFile, SetAttributes, mode, tasks::detached};
 use forebay_env::Boxed;
 use forebay_proto::{
-    Fid, Transno,
-    message::{EntryReply, Operation, SetAttr},
+    Fid,
+    message::{EntryReply, SetAttr},
 };
 use forebay_rpc::{Call, RpcError};
 
 impl Client {
-    /// A change of an inode of which something may be kept.
-    pub(crate) async fn change<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
-        // What is made in a directory may depend on it.
-        self.inner.mdt.leases.stop_answering(fid);
-        let reply = self.change_inode(fid, request).await;
-        self.inner.mdt.leases.stop_answering(fid);
-        reply
-    }
-
-    /// The same of what a client can see of a directory whose names are its own: owner, permissions, times.
+    /// A change of what a client can see of a directory whose names are its own: owner, permissions, times.
     async fn change_attributes(&self, request: &SetAttr, call: Call) -> Result<EntryReply, RpcError> {
         self.inner.mdt.leases.pause_answering(request.fid);
-        let reply = self.change_inode_with(request.fid, request, call).await;
+        let reply = self.change_inode(request.fid, request, call).await;
         self.inner.mdt.leases.resume_answering(request.fid);
         reply
-    }
-
-    async fn change_inode<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
-        self.change_inode_with(fid, request, Call::level(self.level())).await
-    }
-
-    async fn change_inode_with<O: Operation>(&self, fid: Fid, request: &O, call: Call) -> Result<O::Reply, RpcError> {
-        self.inner.mdt.leases.links_change(fid);
-        let change = self.inner.mdt.leases.change_begins(fid);
-        let result = self.call(request, Scope::Inode(fid), Call { fid: Some(fid), ..call }).await;
-        let transno = result.as_ref().map_or(Transno(0), |called| called.transno);
-        self.inner.mdt.leases.touch_at(fid, transno);
-        drop(change);
-        Ok(result?.reply)
     }
 
     /// Changes attributes. Through an `open` handle a truncate needs no permission (ftruncate), and fails as a write through it would.

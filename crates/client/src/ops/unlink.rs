@@ -1,6 +1,6 @@
 //! Removal of an entry that is no directory.
 
-use crate::{Caller, Client, ClientResult, delayed::queue::Scope};
+use crate::{Caller, Client, ClientResult, delayed::queue::Scope, tasks::detached};
 use bytes::Bytes;
 use forebay_env::Boxed;
 use forebay_proto::{Fid, message::Unlink};
@@ -13,12 +13,17 @@ impl Client {
                 return Ok(());
             }
             let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: 0 };
-            self.flush_delayed(Scope::Entries(parent)).await;
-            let asked = self.inner.mdt.leases.ticket();
-            let changed = self.change_name(parent, name, self.call_mdt(parent, &request)).await?;
-            self.inner.mdt.leases.learn_changes(asked, changed.reply.leases, parent, None);
-            self.touch_all(&changed);
-            Ok(())
+            detached(self.env(), self.clone().send_unlink(request)).await
         })
+    }
+
+    async fn send_unlink(self, request: Unlink) -> ClientResult<()> {
+        let parent = request.parent;
+        self.flush_delayed(Scope::Entries(parent)).await;
+        let asked = self.inner.mdt.leases.ticket();
+        let changed = self.change_name(parent, &request.name, self.call_mdt(parent, &request)).await?;
+        self.inner.mdt.leases.learn_changes(asked, changed.reply.leases, parent, None);
+        self.touch_all(&changed);
+        Ok(())
     }
 }

@@ -296,7 +296,7 @@ impl Peers {
             SessionOptions {
                 cluster: self.map.borrow().cluster,
                 target: id,
-                resolve: Rc::new(MapOfNow(self.owner.clone())),
+                resolve: Rc::new(MapOfNow { owner: self.owner.clone(), last: RefCell::default() }),
                 client: self.client.get(),
                 description: self.options.description.clone(),
                 pins: self.pins.clone(),
@@ -331,16 +331,26 @@ impl Peers {
     }
 }
 
-/// Resolves targets by the client's current map. A target that is not reached makes the client look for a newer one.
-struct MapOfNow(Weak<dyn SessionOwner>);
+/// Resolves one target by the client's current map. If it is not reached the client looks for a newer one.
+///
+/// A session may outlive the client, and its target may be missing in a newer map: then the last addresses count, as the session
+/// may have something to replay there. Whoever answers there says which target it is.
+struct MapOfNow {
+    owner: Weak<dyn SessionOwner>,
+    last: RefCell<Vec<Address>>,
+}
 
 impl Resolve for MapOfNow {
     fn addresses(&self, target: TargetId) -> Vec<Address> {
-        self.0.upgrade().map_or_else(Vec::new, |owner| owner.peers().addresses(target))
+        let now = self.owner.upgrade().map_or_else(Vec::new, |owner| owner.peers().addresses(target));
+        if !now.is_empty() {
+            *self.last.borrow_mut() = now;
+        }
+        self.last.borrow().clone()
     }
 
     fn unreached(&self, _: TargetId) {
-        if let Some(owner) = self.0.upgrade() {
+        if let Some(owner) = self.owner.upgrade() {
             owner.peers().look_for_newer_map();
         }
     }

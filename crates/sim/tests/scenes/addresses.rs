@@ -113,3 +113,30 @@ fn osts_that_exchange_their_addresses_are_found() {
         assert_eq!((known.stats().evictions, late.stats().evictions), (0, 0));
     });
 }
+
+/// write |power, OST left out of the map| fsync
+///
+/// An OST loses power. While it is away the client gets a newer map, which does not name it. The OST comes back where it
+/// was: the client replays there what it had written.
+#[test]
+fn an_ost_that_a_newer_map_does_not_name_is_looked_for_where_it_was() {
+    let sim = Sim::new(4);
+    sim.block_on(async {
+        let cluster = Cluster::format(&sim, ClusterOptions::default()).await;
+        cluster.boot_all();
+        let node = sim.add_node("client");
+        let client = cluster.mount(node, CommitLevel::Data).await.expect("it mounts");
+        let layout = LayoutSpec { stripe_count: 1, stripe_index: 0, ..LayoutSpec::inherit() };
+        let made = client.create(&caller(), Fid::ROOT, b"f", 0o644, OpenMode::READ_WRITE, layout).await;
+        let file = made.expect("it is made").1;
+        client.write(&file, 0, vec![7u8; 300_000]).await.expect("it writes");
+        sim.power_cut(cluster.servers[1].node);
+        cluster.leave_out(1);
+        sim.sleep(Duration::from_secs(8)).await;
+        assert_eq!(client.map().epoch, 2, "it has the newer map");
+        cluster.boot(1);
+        let synced = sim.env(node).timeout(Duration::from_secs(30), client.fsync(&file, false)).await;
+        synced.expect("it is reached").expect("synced");
+        assert_eq!(client.stats().evictions, 0);
+    });
+}

@@ -4,6 +4,7 @@
 mod access_times;
 mod addresses;
 mod appends;
+mod cancelled;
 mod client_instances;
 mod clocks;
 mod closing;

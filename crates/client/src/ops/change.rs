@@ -1,13 +1,41 @@
-//! What all changes of entries share: what is cached of the entry and its directory follows the change.
+//! What all changes share: what is cached of the inode, or of the entry and its directory, follows the change.
+//!
+//! A change is run to its end ([`crate::tasks::detached`]), even if its caller stops waiting: the MDT may execute it at any time
+//! until then, and what it replied to others before must not be cached.
 
-use crate::{Attr, Client};
+use crate::{Attr, Client, delayed::queue::Scope};
 use forebay_proto::{
-    Fid,
-    message::{Changed, EntryReply, OpenReply},
+    Fid, Transno,
+    message::{Changed, EntryReply, OpenReply, Operation},
 };
-use forebay_rpc::{Called, RpcError};
+use forebay_rpc::{Call, Called, RpcError};
 
 impl Client {
+    /// A change of an inode of which something may be kept.
+    pub(crate) async fn change<O: Operation>(&self, fid: Fid, request: &O) -> Result<O::Reply, RpcError> {
+        // What is made in a directory may depend on it.
+        self.inner.mdt.leases.stop_answering(fid);
+        let reply = self.change_inode(fid, request, Call::level(self.level())).await;
+        self.inner.mdt.leases.stop_answering(fid);
+        reply
+    }
+
+    /// The same, whatever was made in a directory.
+    pub(crate) async fn change_inode<O: Operation>(
+        &self,
+        fid: Fid,
+        request: &O,
+        call: Call,
+    ) -> Result<O::Reply, RpcError> {
+        self.inner.mdt.leases.links_change(fid);
+        let change = self.inner.mdt.leases.change_begins(fid);
+        let result = self.call(request, Scope::Inode(fid), Call { fid: Some(fid), ..call }).await;
+        let transno = result.as_ref().map_or(Transno(0), |called| called.transno);
+        self.inner.mdt.leases.touch_at(fid, transno);
+        drop(change);
+        Ok(result?.reply)
+    }
+
     /// Changes one name.
     pub(crate) async fn change_name<R: Names>(
         &self,
