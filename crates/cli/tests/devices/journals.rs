@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, Output},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use forebay_client::OpenMode;
@@ -133,7 +133,16 @@ fn becomes_clean(site: &Site) {
     let wrong: Vec<&str> = said.lines().filter(|line| line.contains(": error: ")).collect();
     assert!(wrong.iter().all(|line| line.contains("leaked-object")), "{said}");
     site.comes_up();
-    std::thread::sleep(Duration::from_secs(40));
+    let collected = || {
+        let (status, ..) = site.status();
+        let mdt = &status["targets"][0];
+        mdt["leased_sequences"] == 0 && mdt["collecting"] == 0
+    };
+    let begun = Instant::now();
+    while !collected() {
+        assert!(begun.elapsed() < Duration::from_secs(180), "{}", site.status().0);
+        std::thread::sleep(Duration::from_millis(500));
+    }
     site.down();
     is_clean(site);
 }

@@ -33,8 +33,8 @@ const FILE_MIB: u64 = 50;
 struct Group(PathBuf);
 
 impl Group {
-    fn new() -> Option<Self> {
-        let name = format!("forebay-memory-{}", std::process::id());
+    fn new(of: &str) -> Option<Self> {
+        let name = format!("forebay-memory-{of}-{}", std::process::id());
         let places = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
         let made = places.iter().map(|place| Path::new(place).join(&name)).find_map(|path| {
             fs::create_dir(&path).ok()?;
@@ -98,7 +98,7 @@ async fn flood(client: Client) {
 /// write and sync |the kernel kills the servers for lack of memory| P1, and programs continue
 #[test]
 fn servers_that_the_kernel_kills_for_want_of_memory_lose_nothing_that_was_synced() {
-    let Some(group) = Group::new() else { return };
+    let Some(group) = Group::new("servers") else { return };
     group.limit(ENOUGH);
     let site = Site::new("memory");
     let (up, dir) = (env!("CARGO_BIN_EXE_forebay"), site.scratch.path());
@@ -113,11 +113,11 @@ fn servers_that_the_kernel_kills_for_want_of_memory_lose_nothing_that_was_synced
     let pid = fs::read_to_string(site.path("run/servers.pid")).expect("they run");
     let process = PathBuf::from(format!("/proc/{}", pid.split(' ').next().expect("a pid")));
     group.limit(usage + (1 << 20));
-    with_client(&site.mgs(), Duration::from_secs(2), |client, _| flood(client));
     let begun = Instant::now();
     while process.join("stat").exists() {
+        // Until the flood comes through.
+        with_client(&site.mgs(), Duration::from_secs(2), |client, _| flood(client));
         assert!(begun.elapsed() < MINUTE, "with {} bytes the servers still live", group.usage());
-        thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(group.killed(), 1, "it ended by itself");
     let synced = busy.synced();
@@ -142,7 +142,7 @@ impl Drop for TakenAway {
 /// killed
 #[test]
 fn a_mount_that_is_short_of_memory_keeps_less() {
-    let Some(group) = Group::new() else { return };
+    let Some(group) = Group::new("mount") else { return };
     let site = Site::new("caches");
     let forebay = env!("CARGO_BIN_EXE_forebay");
     site.comes_up();

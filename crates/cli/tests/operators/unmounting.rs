@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 use super::{
     Program, at_once,
     common::{
-        forebay, json,
+        forebay,
         mounts::{Mounts, run, soon},
         words,
     },
@@ -104,8 +104,10 @@ fn a_program_that_waits_in_a_call_is_told_of_with_what_it_waits_for() {
     waiting.args(["-c", "echo late > m1/f"]).current_dir(mounts.scratch.path());
     let mut waiting = Program(waiting.spawn().expect("it starts"));
     // Before its call the program does not hold the mount, and umount would succeed. A mount notes a call after a second.
-    let status = || json(forebay().args(["status", &mounts.cluster(), "--json"]));
-    assert!(soon(|| status()["waiting_mounts"][0]["requests"] == 1), "{}", status());
+    // The exit code says that the servers do not answer.
+    let status = || forebay().args(["status", &mounts.cluster(), "--json"]).output().expect("it runs").stdout;
+    let waits = || serde_json::from_slice::<serde_json::Value>(&status()).expect("JSON")["waiting_mounts"].take();
+    assert!(soon(|| waits()[0]["requests"] == 1), "{}", waits());
     let refused = words(&at_once(forebay().arg("umount").arg(&mounts.first)));
     assert!(refused.contains("a program that waits in a call there (for MDT0000, which"), "{refused}");
     mounts.bring_back();
