@@ -17,7 +17,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("cli", "metrics serve server"),
     ("cli", "mount remount"),
     ("cli", "demo::site demo::watchdog"),
-    ("cli", "holders mounts"),
 ];
 
 #[test]

@@ -8,6 +8,7 @@ mod ask;
 mod cluster_arg;
 mod command_tree;
 mod demo;
+mod device;
 mod df;
 mod down;
 mod format;

@@ -18,7 +18,8 @@ use forebay_command::{
 };
 
 use crate::{
-    holders::{self, Device, Holder},
+    device::Device,
+    holders::{self, Holder},
     mount::resolve_point,
     mounts::{self, Noted, Unmount},
 };
