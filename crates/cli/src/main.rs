@@ -24,6 +24,7 @@ mod metrics;
 mod mirror;
 mod mount;
 mod mount_options;
+mod mount_point;
 mod mounts;
 mod open_files;
 mod pool;

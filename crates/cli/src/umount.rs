@@ -20,7 +20,7 @@ use forebay_command::{
 use crate::{
     device::Device,
     holders::{self, Holder},
-    mount::resolve_point,
+    mount_point,
     mounts::{self, Noted, Unmount},
 };
 
@@ -60,7 +60,7 @@ pub enum Unmounted {
 
 /// Unmounts.
 pub fn run(args: &UmountArgs) -> CliResult {
-    let mnt = resolve_point(&args.mnt)?;
+    let mnt = mount_point::resolve(&args.mnt)?;
     posix::leave_directory();
     let shown = mnt.display();
     let (mounted, pid) = (mounts::is_mounted(&mnt), mounts::pid_file(&mnt).running());

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::{
     cluster_arg::ClusterArg,
-    down, mount,
+    down, mount, mount_point,
     serve::DisksArgs,
     status, sync,
     up::{self, UpArgs, server_processes},
@@ -73,7 +73,7 @@ impl Site {
             disks: DisksArgs::default(),
         };
         let mut cluster = up::open(&args)?;
-        let mnt = mount::make_point(&base.dir.join("mnt"))?;
+        let mnt = mount_point::make(&base.dir.join("mnt"))?;
         cluster.description.mount = mounts.then(|| mnt.clone());
         cluster.save()?;
         let watchdog = Watchdog::new(cluster.run_dir(), cluster.log_dir(), base.clone());

@@ -34,7 +34,7 @@ use crate::{
     lost::{self, Lost},
     metrics, mount,
     mount_options::level_values,
-    mounts, open_files,
+    mount_point, mounts, open_files,
     serve::DisksArgs,
 };
 
@@ -98,7 +98,7 @@ pub fn run(args: &UpArgs) -> CliResult {
     let metrics = metrics::of_cluster::Wanted::of(args)?;
     if !args.no_mount {
         let mnt = args.mount.as_ref();
-        mnt.map_or(Ok(()), |mnt| mount::refuse_file(mnt))?;
+        mnt.map_or(Ok(()), |mnt| mount_point::refuse_file(mnt))?;
         mnt.map_or(Ok(()), |mnt| hides::refuse_for_dir(&args.dir, args.osts.unwrap_or(OSTS), mnt))?;
     }
     let mut cluster = open(args)?;
@@ -175,7 +175,7 @@ fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
     let given = args.mount.clone().or_else(|| cluster.description.mount.clone());
     let mnt = given.unwrap_or_else(|| cluster.dir.join("mnt"));
     hides::refuse_for_cluster(cluster, &mnt)?;
-    let mnt = mount::make_point(&mnt)?;
+    let mnt = mount_point::make(&mnt)?;
     let wanted = Description {
         mount: Some(mnt.clone()),
         commit: args.commit.map(level_name).or_else(|| cluster.description.commit.clone()),
