@@ -18,6 +18,7 @@ mod hides;
 mod holders;
 mod journal;
 mod layout;
+mod listen_address;
 mod lost;
 mod memory;
 mod metrics;

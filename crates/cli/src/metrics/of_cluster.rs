@@ -9,7 +9,7 @@ use forebay_env::Address;
 
 use super::{Place, parse_address, plain, refuse_public, url};
 use crate::{
-    serve,
+    listen_address,
     up::{UpArgs, server_processes},
 };
 
@@ -78,7 +78,7 @@ pub fn address(cluster: &Cluster, name: &str) -> CliResult<Option<Address>> {
     let number = server_processes(cluster).iter().position(|(process, _)| process == name);
     let (Some(text), Some(number)) = (&cluster.description.metrics, number) else { return Ok(None) };
     let first = parse_address(text).map_err(CliError::usage)?;
-    serve::nth(&first, number).map(Some)
+    listen_address::nth(&first, number).map(Some)
 }
 
 /// The URLs of all processes' metrics.
