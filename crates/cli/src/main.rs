@@ -33,6 +33,7 @@ mod refused;
 mod remount;
 mod serve;
 mod server;
+mod server_processes;
 mod setattr;
 mod sim;
 mod status;

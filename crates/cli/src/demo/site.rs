@@ -24,8 +24,8 @@ use crate::{
     cluster_arg::ClusterArg,
     down, mount, mount_point,
     serve::DisksArgs,
-    status, sync,
-    up::{self, UpArgs, server_processes},
+    server_processes, status, sync,
+    up::{self, UpArgs},
 };
 
 /// A cluster of the demo.
@@ -147,7 +147,7 @@ impl Site {
     /// Restarts a killed target. Returns when it accepts clients; it may still be recovering.
     pub fn bring_back(&self, id: TargetId) -> CliResult {
         refuse_when_ending()?;
-        let processes = server_processes(&self.cluster);
+        let processes = server_processes::of(&self.cluster);
         let (name, targets) =
             processes.iter().find(|(name, _)| *name == id.to_string()).expect("every target has its process");
         up::start_server(&self.cluster, name, targets, DisksArgs::default())?.wait_ready()?;

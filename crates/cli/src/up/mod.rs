@@ -27,7 +27,7 @@ use forebay_proto::{TargetId, TargetKind};
 
 pub use lock::Lock;
 pub use open::open;
-pub use servers::{server_processes, start_server, start_servers};
+pub use servers::{start_server, start_servers};
 
 use crate::{
     hides,
@@ -36,6 +36,7 @@ use crate::{
     mount_options::level_values,
     mount_point, mounts, open_files,
     serve::DisksArgs,
+    server_processes,
 };
 
 /// Default number of OSTs of a cluster.
@@ -95,7 +96,7 @@ pub struct UpArgs {
 /// Starts and mounts the cluster, and prints where it is.
 pub fn run(args: &UpArgs) -> CliResult {
     posix::for_owner_alone();
-    let metrics = metrics::of_cluster::Wanted::of(args)?;
+    let metrics = metrics::of_cluster::Wanted::of(args.metrics.as_ref(), args.metrics_public)?;
     if !args.no_mount {
         let mnt = args.mount.as_ref();
         mnt.map_or(Ok(()), |mnt| mount_point::refuse_file(mnt))?;
@@ -145,7 +146,7 @@ fn served(cluster: &Cluster, lost: &[Lost]) -> String {
 /// Its processes inherit the limit of this one.
 fn refuse_few_open_files(cluster: &Cluster) -> CliResult {
     let all = cluster.targets().len();
-    let most = server_processes(cluster).into_iter().map(|(_, targets)| targets.len()).max().unwrap_or(0);
+    let most = server_processes::of(cluster).into_iter().map(|(_, targets)| targets.len()).max().unwrap_or(0);
     open_files::refuse_few_to_serve(most, all)
 }
 
