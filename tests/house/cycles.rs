@@ -7,13 +7,26 @@ use forebay_tests::crates::{Edges, components, edges, modules, read_files};
 
 use super::root;
 
-/// The crates that are checked, with the root of each.
-const CRATES: &[(&str, &str)] =
-    &[("client", "crates/client/src/lib.rs"), ("cli", "crates/cli/src/main.rs"), ("mds", "crates/mds/src/lib.rs")];
+/// The crates without circles, with the root of each. `env`, `fuse`, `oss`, `store` and `target` have some, and `xtask`
+/// has a file outside its tree.
+const CRATES: &[(&str, &str)] = &[
+    ("bench", "crates/bench/src/lib.rs"),
+    ("cli", "crates/cli/src/main.rs"),
+    ("client", "crates/client/src/lib.rs"),
+    ("command", "crates/command/src/lib.rs"),
+    ("fsck", "crates/fsck/src/lib.rs"),
+    ("history", "crates/history/src/lib.rs"),
+    ("lab", "crates/lab/src/lib.rs"),
+    ("mds", "crates/mds/src/lib.rs"),
+    ("proto", "crates/proto/src/lib.rs"),
+    ("rpc", "crates/rpc/src/lib.rs"),
+    ("sim", "crates/sim/src/lib.rs"),
+    ("tests", "tests/src/lib.rs"),
+];
 
 #[test]
 fn modules_of_a_crate_depend_on_each_other_in_no_circle() {
-    let files = read_files(&root(), &["crates"], "rs").expect("the crates are readable");
+    let files = read_files(&root(), &["crates", "tests"], "rs").expect("the crates are readable");
     let mut complaints = String::new();
     for (name, top) in CRATES {
         complaints += &circles(name, &edges(&modules(&files, top).expect("a crate of files")));

@@ -1,5 +1,5 @@
-//! Checks the structure of the code: dependencies between crates point one way, modules of client, cli and mds form no circles, `env` is the
-//! only door to the world, and documents name what exists.
+//! Checks the structure of the code: dependencies between crates point one way, modules of most crates form no circles,
+//! `env` is the only door to the world, and documents name what exists.
 
 #![allow(clippy::disallowed_methods)] // it reads the house's own sources, as a user's program would
 
