@@ -1,5 +1,5 @@
-//! Checks the structure of the code: dependencies between crates point one way, modules of client, cli and mds form no circles, `env` is the
-//! only door to the world, and documents name what exists.
+//! Checks the structure of the code: dependencies between crates point one way, modules of most crates form no circles,
+//! `env` is the only door to the world, and documents name what exists.
 
 #![allow(clippy::disallowed_methods)] // it reads the house's own sources, as a user's program would
 
@@ -63,6 +63,7 @@ const EXEMPT: &[&str] = &[
     "crates/cli/src/lost.rs",
     "crates/cli/src/memory.rs",
     "crates/cli/src/mount.rs",
+    "crates/cli/src/mount_point.rs",
     "crates/cli/src/mounts.rs",
     "crates/cli/src/remount.rs",
     "crates/cli/src/stop.rs",

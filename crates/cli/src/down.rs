@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use clap::Args;
@@ -21,12 +20,10 @@ use crate::{
     holders,
     lost::{self, Lost},
     mounts::{self, Unmount},
+    server_processes::{self, STOP_TIMEOUT},
     umount::{self, Unmounted},
-    up::{Lock, server_processes},
+    up::Lock,
 };
-
-/// How long a server may take to stop cleanly.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to stop.
 #[derive(Debug, Args)]
@@ -88,7 +85,7 @@ fn unmount(dir: &Path, mnt: &Path) -> CliResult {
 
 /// Unmounts, then stops the servers. The MDT's server is first: it sends the OSTs what to destroy.
 pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
-    let processes = server_processes(cluster);
+    let processes = server_processes::of(cluster);
     let is_served = processes.iter().any(|(name, _)| PidFile::of(&cluster.run_dir(), name).running().is_some());
     // Where nothing is mounted, the process of the previous mount may still run. What others have mounted there since
     // is left alone.
@@ -120,7 +117,7 @@ pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
     let _waiting = progress::spinner("stopping the servers");
     for (name, _) in processes {
         let pid_file = PidFile::of(&cluster.run_dir(), &name);
-        if !pid_file.stop(TIMEOUT) {
+        if !pid_file.stop(STOP_TIMEOUT) {
             if !force {
                 let pid = pid_file.running().unwrap_or(0);
                 return Err(CliError::failed(format!(

@@ -2,11 +2,10 @@
 //!
 //! A mount is a process. Its pid is kept in a directory of this user, under the mount point's name. With it `umount`
 //! can wait until everything is durable and the process has ended.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // makes the mount point; `fuse_mount` serves it
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // looks at the process of an earlier mount; `fuse_mount` serves
 
 use std::{
     ffi::OsString,
-    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,7 +13,7 @@ use std::{
 use clap::Args;
 use forebay_command::{
     cluster::Cluster,
-    error::{CliError, CliErrorKind, CliResult, Doing},
+    error::{CliError, CliErrorKind, CliResult},
     paths::utf8,
     posix,
     processes::{self, Background},
@@ -27,6 +26,7 @@ use crate::{
     fuse_mount::{self, Place},
     hides, holders,
     mount_options::Options,
+    mount_point,
     mounts::{self, Noted},
     open_files, remount, stop,
 };
@@ -36,9 +36,6 @@ const EARLIER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A wait of this length needs no message.
 const SILENCE: Duration = Duration::from_secs(1);
-
-/// As many links as Linux follows in a path.
-const LINKS: usize = 40;
 
 /// What to mount where.
 #[derive(Debug, Args)]
@@ -73,7 +70,7 @@ pub fn run(args: &MountArgs) -> CliResult {
         return remount::run(&args.mnt, &words);
     }
     let cluster = ClusterArg::parse(&args.cluster)?;
-    let mnt = find_point(&args.mnt)?;
+    let mnt = mount_point::find(&args.mnt)?;
     if let ClusterArg::Described(_) = &cluster {
         hides::refuse(&cluster, &mnt)?;
     }
@@ -190,59 +187,6 @@ fn refuse_mounted(mnt: &Path) -> CliResult {
         return Err(CliError::failed(format!("{mnt} is a mount already; `forebay umount {mnt}` takes it away")));
     }
     wait_for_earlier(mnt)
-}
-
-/// The absolute path of a mount point, which is made if it is missing. For commands that choose the mount point
-/// themselves, such as `up`.
-pub fn make_point(mnt: &Path) -> CliResult<PathBuf> {
-    match find_point(mnt) {
-        Err(_) if mnt.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) => {
-            std::fs::create_dir_all(mnt).doing(|| format!("cannot make the mount point {}", mnt.display()))?;
-            find_point(mnt)
-        }
-        found => found,
-    }
-}
-
-/// Refuses a mount point that exists and is not a directory.
-pub fn refuse_file(mnt: &Path) -> CliResult {
-    find_point(mnt).map(drop).or_else(|error| if mnt.symlink_metadata().is_ok() { Err(error) } else { Ok(()) })
-}
-
-/// The absolute path of a mount point, which must exist.
-fn find_point(mnt: &Path) -> CliResult<PathBuf> {
-    if let Ok(point) = resolve_point(mnt)
-        && mounts::is_mounted(&point)
-    {
-        return Ok(point);
-    }
-    let shown = mnt.display();
-    match mnt.metadata() {
-        Ok(meta) if meta.is_dir() => resolve_point(mnt),
-        Ok(_) => Err(CliError::usage(format!("{shown} is not a directory"))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(CliError::failed(format!("the mount point {shown} does not exist: `mkdir {shown}` makes it")))
-        }
-        Err(error) => Err(CliError::failed(format!("cannot use {shown}: {error}"))),
-    }
-}
-
-/// The absolute path of a mount point, with links followed. Only its parent is resolved: resolving a mount itself may
-/// need servers that are unreachable (readlink(2) needs none).
-pub fn resolve_point(mnt: &Path) -> CliResult<PathBuf> {
-    let shown = mnt.display();
-    let mut mnt = mnt.to_owned();
-    for _ in 0..LINKS {
-        let parent = mnt.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let Some(name) = mnt.file_name() else {
-            return mnt.canonicalize().doing(|| format!("cannot use {shown}"));
-        };
-        match std::fs::read_link(&mnt) {
-            Ok(target) => mnt = parent.join(target),
-            Err(_) => return Ok(parent.canonicalize().doing(|| format!("cannot use {shown}"))?.join(name)),
-        }
-    }
-    Err(CliError::usage(format!("{shown} leads through too many links")))
 }
 
 /// Runs as the mount until it is unmounted, or a signal arrives.

@@ -14,7 +14,7 @@ use forebay_command::{
 use forebay_proto::crc;
 use serde_json::Value;
 
-use crate::holders::Device;
+use crate::device::Device;
 
 /// The type of an automounter's mount at a path, until a file system is mounted there.
 const AUTOFS: &str = "autofs";

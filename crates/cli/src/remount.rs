@@ -18,14 +18,14 @@ use forebay_command::{
     posix,
 };
 
-use crate::{Command, CommandLine, mount, mount_options::Options, mounts};
+use crate::{Command, CommandLine, mount_options::Options, mount_point, mounts};
 
 /// Options that the kernel keeps for a mount, in the form that differs from `defaults`.
 const KEPT: [&str; 4] = ["ro", "nosuid", "nodev", "noexec"];
 
 /// Remounts `mnt`.
 pub fn run(mnt: &Path, words: &[String]) -> CliResult {
-    let mnt = mount::resolve_point(mnt)?;
+    let mnt = mount_point::resolve(mnt)?;
     let shown = mnt.display();
     if !mounts::is_mounted(&mnt) {
         return Err(CliError::usage(format!("{shown} is not mounted: there is nothing to remount")));

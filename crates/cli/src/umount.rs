@@ -18,8 +18,9 @@ use forebay_command::{
 };
 
 use crate::{
-    holders::{self, Device, Holder},
-    mount::resolve_point,
+    device::Device,
+    holders::{self, Holder},
+    mount_point,
     mounts::{self, Noted, Unmount},
 };
 
@@ -59,7 +60,7 @@ pub enum Unmounted {
 
 /// Unmounts.
 pub fn run(args: &UmountArgs) -> CliResult {
-    let mnt = resolve_point(&args.mnt)?;
+    let mnt = mount_point::resolve(&args.mnt)?;
     posix::leave_directory();
     let shown = mnt.display();
     let (mounted, pid) = (mounts::is_mounted(&mnt), mounts::pid_file(&mnt).running());

@@ -8,7 +8,7 @@ use forebay_env::{Disk, Env, EnvErrorKind, FileLock, OpenDisk};
 
 use crate::{
     FsckError, FsckErrorKind, FsckResult, Report,
-    check::Examined,
+    examined::Examined,
     finding::{Device, Finding, Findings, Kind, Place, Severity},
     format::{
         identity::Identity,

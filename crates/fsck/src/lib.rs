@@ -13,11 +13,13 @@
 mod check;
 mod cluster;
 mod error;
+mod examined;
 mod finding;
 pub mod format;
 mod halves;
 mod journal;
 pub mod limits;
+mod lost;
 mod media;
 mod rebuild;
 mod repair;
@@ -31,7 +33,7 @@ use forebay_env::{Boxed, Env};
 pub use cluster::{ClusterOptions, Quiet, check_cluster};
 pub use error::{FsckError, FsckErrorKind, FsckResult};
 pub use finding::{Device, Finding, Kind, Place, Severity};
-pub use repair::{RepairOptions, repair};
+pub use repair::RepairOptions;
 pub use report::{Inventory, MdtInventory, Report, Stats, exit};
 
 /// What to check.
@@ -55,4 +57,18 @@ impl Default for CheckOptions {
 /// Errors: `NoTarget`, `InUse` while it is served, `Unsupported`, `Io`. Damage is not an error: it is in the report.
 pub fn check<'a>(env: &'a Env, dir: &'a str, options: CheckOptions) -> Boxed<'a, FsckResult<Report>> {
     Box::pin(async move { Ok(check::examine(env, dir, &options, false).await?.report) })
+}
+
+/// Checks the target in `dir` and repairs what it can; makes a lost journal anew. The report says what was repaired.
+///
+/// Errors: as for [`check`], `Unsupported` also if this program may only read the target, and `CannotRepair` if the
+/// damage is deeper than repair can handle yet; then nothing was changed.
+pub fn repair<'a>(env: &'a Env, dir: &'a str, options: RepairOptions) -> Boxed<'a, FsckResult<Report>> {
+    Box::pin(async move {
+        repair::refuse_what_may_only_be_read(env, dir)?;
+        match lost::lost(env, dir).await? {
+            Some(lost) => rebuild::rebuild(env, dir, &options, lost).await,
+            None => repair::repair(env, dir, &options).await,
+        }
+    })
 }

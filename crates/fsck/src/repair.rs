@@ -13,12 +13,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use forebay_env::{AlignedBuf, Boxed, Env};
+use forebay_env::{AlignedBuf, Env};
 use forebay_proto::{Incarnation, Transno};
 
 use crate::{
-    CheckOptions, FsckError, FsckErrorKind, FsckResult, Report,
-    check::{self, Examined, Fix, KeyedFix},
+    CheckOptions, FsckError, FsckErrorKind, FsckResult, Report, check,
+    examined::{Examined, Fix, KeyedFix},
     finding::{Finding, Kind, Severity},
     format::{
         anchor::{Anchor, Checkpoint, Slot},
@@ -29,7 +29,6 @@ use crate::{
     journal::{JournalView, Overlay},
     limits::{self, SECTOR},
     media::{self, Media, join},
-    rebuild,
     rows::mdt::Inode,
     slabs::Slabs,
     table::{Source, Walk},
@@ -65,44 +64,36 @@ const FOUNDATIONS: &[Kind] = &[
     Kind::UnknownRow,
 ];
 
-/// Checks the target in `dir` and repairs what it can. The report says what was repaired.
-///
-/// Errors: as for [`crate::check`], `Unsupported` also if this program may only read the target, and `CannotRepair` if the damage is deeper than repair can handle yet; then nothing
-/// was changed.
-pub fn repair<'a>(env: &'a Env, dir: &'a str, options: RepairOptions) -> Boxed<'a, FsckResult<Report>> {
-    Box::pin(async move {
-        refuse_what_may_only_be_read(env, dir)?;
-        if let Some(lost) = rebuild::lost(env, dir).await? {
-            return rebuild::rebuild(env, dir, &options, lost).await;
-        }
-        let mut examined = check::examine(env, dir, &options.check, true).await?;
-        let fixes = chosen(std::mem::take(&mut examined.fixes), &options);
-        if fixes.is_empty() {
-            return Ok(examined.report);
-        }
-        refuse_deep_damage(&examined.report)?;
-        let Examined { mut report, identity, identity_file, media, slabs, journal, twin_dir, .. } = examined;
-        let (Some(identity), Some(media), Some(slabs), Some(journal)) = (identity, media, slabs, journal) else {
-            return Err(cannot("the target could not be read far enough"));
-        };
-        let edits = edits(&media, &identity, &slabs, &journal, &fixes).await?;
-        let mended: Vec<Kind> = fixes.iter().map(|(_, _, kind)| *kind).collect();
-        let plan = Plan::new(&identity, &slabs, &journal, &edits)?;
-        plan.write(&media).await?;
-        let file = Identity::with_generation(&identity_file, plan.anchor.generation);
-        // Each directory of a mirrored target names the generation; the higher one counts.
-        if let Some(twin) = twin_dir.filter(|twin| env.read_file(&join(twin, "identity")).is_ok()) {
-            env.write_file(&join(&twin, "identity"), &file)?;
-        }
-        env.write_file(&join(dir, "identity"), &file)?;
-        for finding in report.findings.iter_mut().filter(|finding| mended.contains(&finding.kind)) {
-            finding.repaired = is_mended(finding, &fixes);
-        }
-        Ok(report)
-    })
+/// Checks the target in `dir`, which has its journal, and repairs what it can.
+pub(crate) async fn repair(env: &Env, dir: &str, options: &RepairOptions) -> FsckResult<Report> {
+    let mut examined = check::examine(env, dir, &options.check, true).await?;
+    let fixes = chosen(std::mem::take(&mut examined.fixes), options);
+    if fixes.is_empty() {
+        return Ok(examined.report);
+    }
+    refuse_deep_damage(&examined.report)?;
+    let Examined { mut report, identity, identity_file, media, slabs, journal, twin_dir, .. } = examined;
+    let (Some(identity), Some(media), Some(slabs), Some(journal)) = (identity, media, slabs, journal) else {
+        return Err(cannot("the target could not be read far enough"));
+    };
+    let edits = edits(&media, &identity, &slabs, &journal, &fixes).await?;
+    let mended: Vec<Kind> = fixes.iter().map(|(_, _, kind)| *kind).collect();
+    let plan = Plan::new(&identity, &slabs, &journal, &edits)?;
+    plan.write(&media).await?;
+    let file = Identity::with_generation(&identity_file, plan.anchor.generation);
+    // Each directory of a mirrored target names the generation; the higher one counts.
+    if let Some(twin) = twin_dir.filter(|twin| env.read_file(&join(twin, "identity")).is_ok()) {
+        env.write_file(&join(&twin, "identity"), &file)?;
+    }
+    env.write_file(&join(dir, "identity"), &file)?;
+    for finding in report.findings.iter_mut().filter(|finding| mended.contains(&finding.kind)) {
+        finding.repaired = is_mended(finding, &fixes);
+    }
+    Ok(report)
 }
 
-fn refuse_what_may_only_be_read(env: &Env, dir: &str) -> FsckResult<()> {
+/// Refuses a target with features that this program does not know how to write.
+pub(crate) fn refuse_what_may_only_be_read(env: &Env, dir: &str) -> FsckResult<()> {
     match Identity::decode(&media::read_identity(env, dir)?) {
         Ok(identity) if identity.ro_compat != 0 => {
             let bits = identity.ro_compat;
@@ -128,7 +119,7 @@ fn deep_damage(report: &Report) -> Option<&Finding> {
 }
 
 impl Report {
-    /// True if [`repair`] would change nothing, because what it would build on is damaged.
+    /// True if [`crate::repair`] would change nothing, because what it would build on is damaged.
     pub fn is_beyond_repair(&self) -> bool {
         deep_damage(self).is_some()
     }

@@ -24,6 +24,7 @@ mod site;
 mod spider;
 mod survey;
 mod wall;
+mod window;
 mod xdd;
 
 pub use costs::MeasuredCosts;
@@ -35,13 +36,14 @@ pub use mounted::{PATTERNS, Pattern, Predicted, mounted};
 pub use picture::Plot;
 pub use plot::plot;
 pub use sections::Param;
-pub use site::{Outcome, Window};
+pub use site::Outcome;
 pub use spider::{Curve, Row, Spider, SpiderOptions, spider};
 pub use survey::survey;
 pub use wall::{
     COMPARED_AT as WALL_COMPARED_AT, DEVICES as WALL_DEVICES, FILES as WALL_FILES, OPERATIONS as WALL_OPERATIONS,
     TASKS as WALL_TASKS, Wall, WallOptions, WallRun, wall,
 };
+pub use window::Window;
 pub use xdd::{Baseline, xdd};
 
 /// The machine of [Spider].

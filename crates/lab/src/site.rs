@@ -26,21 +26,13 @@ use super::{
     payload::TRANSFER_BYTES,
     room::Room,
     sections::{Mds, Mount, TierSection},
+    window::Window,
 };
 
 /// Rows that an OST keeps in memory.
 const OST_CACHE_BYTES: u64 = 256 << 20;
 /// Bytes of the MDT, which is on a separate device.
 const MDT_BYTES: u64 = 4 << 30;
-
-/// The measurement window of a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Window {
-    /// Time until the load is steady.
-    pub warm_up: Duration,
-    /// Time of the measurement after that.
-    pub length: Duration,
-}
 
 /// Where the MDT is.
 #[derive(Clone, Copy)]

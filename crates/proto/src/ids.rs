@@ -1,8 +1,8 @@
-//! Ids of files, targets, clients, sessions and transactions.
+//! Ids of files, targets, sessions and transactions.
 
 use std::{fmt, str::FromStr};
 
-use crate::{Decode, DecodeError, Encode, Reader, Uuid, Writer};
+use crate::{Decode, DecodeError, Encode, Reader, Writer};
 
 /// Bits of a fid's low word that count within one sequence.
 pub const FID_SEQUENCE_BITS: u32 = 20;
@@ -144,13 +144,10 @@ impl Transno {
     }
 }
 
-/// A client instance (a mount, a library, a server acting as a client), new at each start of its process.
-pub type ClientId = Uuid;
-
 /// Chosen by the writer before it computes checksums; replay and compaction keep it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct WriteId {
-    /// The low 64 bits of the writer's [`ClientId`].
+    /// The low 64 bits of the writer's [`crate::ClientId`].
     pub client: u64,
     /// Counts that writer's writes, from 1. [`WriteId::RESERVED`] is set if it writes for an append reservation.
     pub sequence: u64,

@@ -8,6 +8,9 @@ use crate::{Decode, DecodeError, Encode, Incarnation, Reader, Writer};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(pub [u8; 16]);
 
+/// A client instance (a mount, a library, a server acting as a client), new at each start of its process.
+pub type ClientId = Uuid;
+
 /// First bytes of the uuids that [`Uuid::of_life`] makes.
 const LIFE: [u8; 4] = *b"FBsv";
 

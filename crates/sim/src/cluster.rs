@@ -27,6 +27,16 @@ pub const STORE_DIR: &str = "/store";
 /// Directory of the second copy of a mirrored MDT, on a disk of its own.
 pub const MIRROR_DIR: &str = "/mirror";
 
+/// Path of a server's data disk.
+pub fn data_path() -> String {
+    format!("{STORE_DIR}/data")
+}
+
+/// Path of a server's journal.
+pub fn journal_path() -> String {
+    format!("{STORE_DIR}/journal")
+}
+
 /// How a cluster is built.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {

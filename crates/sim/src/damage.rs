@@ -20,8 +20,7 @@ use forebay_proto::{Fid, Layout, TargetId, TargetKind, crc, limits::BLOCK_BYTES}
 
 use crate::{
     Cluster,
-    cluster::STORE_DIR,
-    disks::data_path,
+    cluster::{STORE_DIR, data_path},
     runs::{self, PlacedRun},
 };
 

@@ -22,7 +22,7 @@ use forebay_proto::Errno;
 
 use crate::{
     Cluster,
-    cluster::{self, STORE_DIR, Targets},
+    cluster::{self, STORE_DIR, Targets, data_path, journal_path},
     damage::{Damage, DamageCounts},
     disks,
     faults::{self, Befalls, Counts, Kind},
@@ -383,10 +383,10 @@ impl Run {
             Kind::MissedRecovery => {
                 faults::miss_recovery(cluster, station.node, victims.with_client.clone()).await;
             }
-            Kind::OstSyncFails => self.stop(cluster, ost, &disks::data_path()).await,
-            Kind::MdtSyncFails => self.stop(cluster, 0, &disks::data_path()).await,
-            Kind::OstJournalFails => self.stop(cluster, ost, &disks::journal_path()).await,
-            Kind::MdtJournalFails => self.stop(cluster, 0, &disks::journal_path()).await,
+            Kind::OstSyncFails => self.stop(cluster, ost, &data_path()).await,
+            Kind::MdtSyncFails => self.stop(cluster, 0, &data_path()).await,
+            Kind::OstJournalFails => self.stop(cluster, ost, &journal_path()).await,
+            Kind::MdtJournalFails => self.stop(cluster, 0, &journal_path()).await,
             Kind::OstWriteEio => disks::cannot_write(cluster, ost),
             Kind::MdtWriteEio => disks::cannot_write(cluster, 0),
             Kind::OstReadEio => disks::cannot_read(cluster, ost).await,

@@ -10,7 +10,7 @@ use forebay_target::{Target, TargetState};
 
 use crate::{
     Cluster,
-    cluster::STORE_DIR,
+    cluster::{data_path, journal_path},
     faults::{kill_and_boot, random_ms},
 };
 
@@ -19,16 +19,6 @@ const FIRST_SLAB: u64 = 4096;
 /// Shortest time that a disk is stuck. The longest is less than a mirrored MDT waits for a copy.
 const STUCK_AT_LEAST: Duration = Duration::from_secs(1);
 const STUCK_MORE_MS: u64 = 4000;
-
-/// Path of a server's data disk.
-pub fn data_path() -> String {
-    format!("{STORE_DIR}/data")
-}
-
-/// Path of a server's journal.
-pub fn journal_path() -> String {
-    format!("{STORE_DIR}/journal")
-}
 
 /// The next sync of a disk fails, and the target acknowledges nothing more. The operator replaces the cable and
 /// restarts the target.

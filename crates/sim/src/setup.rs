@@ -7,8 +7,7 @@ use forebay_env::sim::{DiskModel, Sim};
 use forebay_proto::TargetKind;
 
 use crate::{
-    cluster::{Cluster, ClusterOptions},
-    disks::data_path,
+    cluster::{Cluster, ClusterOptions, data_path},
     stop::Excuses,
 };
 

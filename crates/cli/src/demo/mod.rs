@@ -9,6 +9,7 @@
 //! Invariant: in every case (errors, Ctrl-C), nothing stays mounted and no process stays behind.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod base;
 mod checkpoint;
 mod compare;
 pub mod copier;
@@ -34,8 +35,9 @@ use forebay_command::{
 };
 
 use crate::mounts;
+use base::{Base, clear, end_now, is_ending};
 use checkpoint::Size;
-use site::{Base, Shape, Site};
+use site::{Shape, Site};
 use tree::{Bounds, Tree};
 
 /// OSTs of the demo.
@@ -101,14 +103,14 @@ pub fn run(args: &DemoArgs) -> CliResult {
     let base = prepare(args, &scale)?;
     end_at_signals(&base);
     let result = play(args, scale, tree, &base);
-    if result.is_err() && site::is_ending() {
+    if result.is_err() && is_ending() {
         // The thread that ends the demo prints why, and sets the exit code.
         loop {
             std::thread::park();
         }
     }
     if result.is_err() || !args.keep {
-        site::clear(&base, false);
+        clear(&base, false);
     }
     let text = result?;
     print!("\n{text}");
@@ -137,7 +139,7 @@ fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<Str
     );
     let site = Site::start(base, scale.shape, args.keep, mounts)?;
     let result = steps::run(&site, scale.checkpoint, tree, &base.dir.join("local"));
-    if result.is_err() && !site::is_ending() {
+    if result.is_err() && !is_ending() {
         eprint!("{}", site.log_tails());
     }
     result.map(|report| report.text())
@@ -171,7 +173,7 @@ fn prepare(args: &DemoArgs, scale: &Scale) -> CliResult<Base> {
     let base = Base { dir: dir.canonicalize().doing(|| format!("cannot use {shown}"))?, made };
     let free = posix::free_bytes(&base.dir).doing(|| format!("free space of {shown}"))?;
     if free < scale.needed_bytes() {
-        site::clear(&base, false);
+        clear(&base, false);
         return Err(CliError::failed(format!(
             "{shown} has {} free and the demo needs {}: give another DIR{}",
             show_bytes(free),
@@ -196,7 +198,7 @@ fn end_at_signals(base: &Base) {
     std::thread::spawn(move || {
         let signal = posix::wait_for_stop_signal();
         eprintln!("\nforebay: interrupted; unmounting, stopping the servers, removing {}", base.dir.display());
-        site::end_now(&base);
+        end_now(&base);
         let left = mounts::is_mounted(&base.dir.join("mnt"));
         std::process::exit(if left { 1 } else { 128 + signal });
     });

@@ -2,12 +2,10 @@
 //!
 //! Invariant: dropping a site unmounts it and leaves none of its processes behind, even after errors.
 
-use std::{
-    path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::path::PathBuf;
 
 use super::{
+    base::{Base, clear, is_ending},
     library::Library,
     volume::{Directory, Volume},
     watchdog::{self, Watchdog},
@@ -24,15 +22,11 @@ use serde_json::Value;
 
 use crate::{
     cluster_arg::ClusterArg,
-    down, mount,
-    mounts::{self, Unmount},
+    down, mount, mount_point,
     serve::DisksArgs,
-    status, sync,
-    up::{self, UpArgs, server_processes},
+    server_processes, status, sync,
+    up::{self, UpArgs},
 };
-
-/// Set when a signal ends the demo: no process may be started any more.
-static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// A cluster of the demo.
 pub struct Site {
@@ -43,15 +37,6 @@ pub struct Site {
     /// Whether the cluster is mounted. If not, the programs use the library.
     mounts: bool,
     watchdog: Watchdog,
-}
-
-/// The demo's directory, and whether to remove it.
-#[derive(Clone, Debug)]
-pub struct Base {
-    /// The directory of the demo.
-    pub dir: PathBuf,
-    /// The demo made the directory.
-    pub made: bool,
 }
 
 /// Sizes of the targets.
@@ -88,7 +73,7 @@ impl Site {
             disks: DisksArgs::default(),
         };
         let mut cluster = up::open(&args)?;
-        let mnt = mount::make_point(&base.dir.join("mnt"))?;
+        let mnt = mount_point::make(&base.dir.join("mnt"))?;
         cluster.description.mount = mounts.then(|| mnt.clone());
         cluster.save()?;
         let watchdog = Watchdog::new(cluster.run_dir(), cluster.log_dir(), base.clone());
@@ -162,7 +147,7 @@ impl Site {
     /// Restarts a killed target. Returns when it accepts clients; it may still be recovering.
     pub fn bring_back(&self, id: TargetId) -> CliResult {
         refuse_when_ending()?;
-        let processes = server_processes(&self.cluster);
+        let processes = server_processes::of(&self.cluster);
         let (name, targets) =
             processes.iter().find(|(name, _)| *name == id.to_string()).expect("every target has its process");
         up::start_server(&self.cluster, name, targets, DisksArgs::default())?.wait_ready()?;
@@ -209,47 +194,4 @@ impl Drop for Site {
 
 fn refuse_when_ending() -> CliResult {
     if is_ending() { Err(CliError::failed("interrupted")) } else { Ok(()) }
-}
-
-/// True once the demo is being ended by a signal, or because a server died.
-pub fn is_ending() -> bool {
-    ENDING.load(Ordering::SeqCst)
-}
-
-/// After a signal: nothing is started any more, everything is ended.
-pub fn end_now(base: &Base) {
-    ENDING.store(true, Ordering::SeqCst);
-    // The programs too: files that they continue to write could not be removed.
-    processes::kill_children();
-    clear(base, false);
-}
-
-/// Unmounts, ends all processes, and removes the directory unless it is to be kept. Continues after errors.
-pub fn clear(base: &Base, keep: bool) {
-    let (mnt, run_dir) = (base.dir.join("mnt"), base.dir.join("cluster/run"));
-    if mounts::is_mounted(&mnt)
-        && let Err(error) = mounts::unmount(&mnt, Unmount::Lazily)
-    {
-        eprintln!("forebay: cannot unmount {}: {error}", mnt.display());
-    }
-    mounts::pid_file(&mnt).kill();
-    PidFile::all(&run_dir).iter().for_each(|(_, pid_file)| pid_file.kill());
-    if !keep && !mounts::is_mounted(&mnt) {
-        remove(base);
-    }
-}
-
-fn remove(base: &Base) {
-    for name in ["cluster", "mnt", "local"] {
-        match std::fs::remove_dir_all(base.dir.join(name)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                eprintln!("forebay: cannot remove {}/{name}: {error}", base.dir.display());
-            }
-            _ => {}
-        }
-    }
-    if base.made {
-        // If it is not empty, the user put something there.
-        let _ = std::fs::remove_dir(&base.dir);
-    }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use forebay_command::processes::PidFile;
 
-use super::site::{self, Base};
+use super::base::{Base, end_now};
 
 /// Time between two checks of the processes.
 const LOOK: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ fn watch(awake: &Weak<AtomicBool>, run_dir: &Path, log_dir: &Path, base: &Base) 
 pub fn abandon(base: &Base, log_dir: &Path, why: &str) -> ! {
     eprint!("{}", log_tails(log_dir));
     eprintln!("forebay: {why}; the demo is given up");
-    site::end_now(base);
+    end_now(base);
     std::process::exit(1);
 }
 

@@ -16,7 +16,7 @@ use forebay_env::{
 };
 use forebay_target::{Target, TargetMetrics};
 
-use crate::serve;
+use crate::listen_address::is_loopback;
 
 /// A target that does not reply within this time is left out of the page.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub fn parse_address(text: &str) -> Result<Address, String> {
 
 /// Refuses addresses that other machines can reach, unless they are allowed explicitly.
 pub fn refuse_public(place: &Place) -> CliResult {
-    if place.public || serve::is_loopback(&place.address)? {
+    if place.public || is_loopback(&place.address)? {
         return Ok(());
     }
     Err(CliError::usage(format!(

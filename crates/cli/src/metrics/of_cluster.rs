@@ -8,10 +8,7 @@ use forebay_command::{
 use forebay_env::Address;
 
 use super::{Place, parse_address, plain, refuse_public, url};
-use crate::{
-    serve,
-    up::{UpArgs, server_processes},
-};
+use crate::{listen_address, server_processes};
 
 /// The argument of `up --metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,13 +39,13 @@ pub struct Wanted {
 
 impl Wanted {
     /// None: no change. Errors: an address that other machines can reach, without `--metrics-public`.
-    pub fn of(args: &UpArgs) -> CliResult<Option<Self>> {
-        match &args.metrics {
+    pub fn of(asked: Option<&Asked>, public: bool) -> CliResult<Option<Self>> {
+        match asked {
             None => Ok(None),
             Some(Asked::Off) => Ok(Some(Self { metrics: None, public: false })),
             Some(Asked::At(address)) => {
-                refuse_public(&Place { address: address.clone(), public: args.metrics_public })?;
-                Ok(Some(Self { metrics: Some(plain(address)), public: args.metrics_public }))
+                refuse_public(&Place { address: address.clone(), public })?;
+                Ok(Some(Self { metrics: Some(plain(address)), public }))
             }
         }
     }
@@ -60,7 +57,7 @@ impl Wanted {
             return Ok(());
         }
         let was = description.metrics.clone();
-        let mut processes = server_processes(cluster).into_iter();
+        let mut processes = server_processes::of(cluster).into_iter();
         if processes.any(|(name, _)| PidFile::of(&cluster.run_dir(), &name).running().is_some()) {
             let (was, dir) = (was.as_deref().unwrap_or("off"), cluster.dir.display());
             return Err(CliError::failed(format!(
@@ -75,15 +72,15 @@ impl Wanted {
 /// The address at which process `name` serves metrics, if it does. The first process has the configured address, each
 /// further one the next port.
 pub fn address(cluster: &Cluster, name: &str) -> CliResult<Option<Address>> {
-    let number = server_processes(cluster).iter().position(|(process, _)| process == name);
+    let number = server_processes::of(cluster).iter().position(|(process, _)| process == name);
     let (Some(text), Some(number)) = (&cluster.description.metrics, number) else { return Ok(None) };
     let first = parse_address(text).map_err(CliError::usage)?;
-    serve::nth(&first, number).map(Some)
+    listen_address::nth(&first, number).map(Some)
 }
 
 /// The URLs of all processes' metrics.
 pub fn urls(cluster: &Cluster) -> Vec<String> {
-    let processes = server_processes(cluster);
+    let processes = server_processes::of(cluster);
     let addresses = processes.iter().filter_map(|(name, _)| address(cluster, name).ok().flatten());
     addresses.map(|address| url(&address)).collect()
 }

@@ -17,7 +17,7 @@ use forebay_env::{Address, Env, real};
 use forebay_proto::Transno;
 use serde_json::{Value, json};
 
-use crate::{ask, cluster_arg::ClusterArg, lost, metrics, mounts, up::server_processes};
+use crate::{ask, cluster_arg::ClusterArg, lost, metrics, mounts, server_processes};
 
 /// Of which cluster.
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ fn waiting_mounts(cluster: &ClusterArg) -> Vec<Value> {
 fn add_place(target: &mut Value, cluster: &Cluster) {
     let name = target["name"].as_str().unwrap_or_default().to_owned();
     let described = cluster.targets().into_iter().find(|described| described.id.to_string() == name);
-    let served_by = server_processes(cluster)
+    let served_by = server_processes::of(cluster)
         .into_iter()
         .find(|(_, targets)| targets.iter().any(|target| target.id.to_string() == name))
         .map(|(process, _)| process);

@@ -27,15 +27,16 @@ use forebay_proto::{TargetId, TargetKind};
 
 pub use lock::Lock;
 pub use open::open;
-pub use servers::{server_processes, start_server, start_servers};
+pub use servers::{start_server, start_servers};
 
 use crate::{
     hides,
     lost::{self, Lost},
     metrics, mount,
     mount_options::level_values,
-    mounts, open_files,
+    mount_point, mounts, open_files,
     serve::DisksArgs,
+    server_processes,
 };
 
 /// Default number of OSTs of a cluster.
@@ -95,10 +96,10 @@ pub struct UpArgs {
 /// Starts and mounts the cluster, and prints where it is.
 pub fn run(args: &UpArgs) -> CliResult {
     posix::for_owner_alone();
-    let metrics = metrics::of_cluster::Wanted::of(args)?;
+    let metrics = metrics::of_cluster::Wanted::of(args.metrics.as_ref(), args.metrics_public)?;
     if !args.no_mount {
         let mnt = args.mount.as_ref();
-        mnt.map_or(Ok(()), |mnt| mount::refuse_file(mnt))?;
+        mnt.map_or(Ok(()), |mnt| mount_point::refuse_file(mnt))?;
         mnt.map_or(Ok(()), |mnt| hides::refuse_for_dir(&args.dir, args.osts.unwrap_or(OSTS), mnt))?;
     }
     let mut cluster = open(args)?;
@@ -145,7 +146,7 @@ fn served(cluster: &Cluster, lost: &[Lost]) -> String {
 /// Its processes inherit the limit of this one.
 fn refuse_few_open_files(cluster: &Cluster) -> CliResult {
     let all = cluster.targets().len();
-    let most = server_processes(cluster).into_iter().map(|(_, targets)| targets.len()).max().unwrap_or(0);
+    let most = server_processes::of(cluster).into_iter().map(|(_, targets)| targets.len()).max().unwrap_or(0);
     open_files::refuse_few_to_serve(most, all)
 }
 
@@ -175,7 +176,7 @@ fn mount_point(args: &UpArgs, cluster: &mut Cluster) -> CliResult<PathBuf> {
     let given = args.mount.clone().or_else(|| cluster.description.mount.clone());
     let mnt = given.unwrap_or_else(|| cluster.dir.join("mnt"));
     hides::refuse_for_cluster(cluster, &mnt)?;
-    let mnt = mount::make_point(&mnt)?;
+    let mnt = mount_point::make(&mnt)?;
     let wanted = Description {
         mount: Some(mnt.clone()),
         commit: args.commit.map(level_name).or_else(|| cluster.description.commit.clone()),

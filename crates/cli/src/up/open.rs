@@ -21,14 +21,14 @@ use super::{
     level_name,
     sizes::Sizes,
 };
-use crate::{mounts, open_files, serve};
+use crate::{listen_address, mounts, open_files};
 
 /// The cluster of `args.dir`, formatted if it is new.
 pub fn open(args: &UpArgs) -> CliResult<Cluster> {
     if args.mdts != 1 {
         return Err(CliError::usage(format!("--mdts {}: this version has one MDT per cluster", args.mdts)));
     }
-    args.listen.iter().try_for_each(serve::refuse_beyond_loopback)?;
+    args.listen.iter().try_for_each(listen_address::refuse_beyond_loopback)?;
     if !Cluster::find(&args.dir)? {
         return create(args);
     }
@@ -144,7 +144,9 @@ async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> C
 /// any user of the machine can. Errors: the sockets' paths would be too long.
 fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResult<Vec<String>> {
     if let Some(first) = listen {
-        return (0..ids.len()).map(|number| serve::nth(first, number).map(|address| address.to_string())).collect();
+        return (0..ids.len())
+            .map(|number| listen_address::nth(first, number).map(|address| address.to_string()))
+            .collect();
     }
     let longest = dir.join(format!("run/{}.sock", ids[0]));
     cluster::socket_address(&longest).map_err(|words| {

@@ -10,13 +10,13 @@ use forebay_command::{
 };
 use forebay_target::TargetOptions;
 
-use super::server_processes;
+use crate::server_processes;
 
 /// Sets the value of `up --recovery-window` in the description, which is not saved here. Errors: servers run with
 /// another value; the change needs a restart.
 pub fn set(asked: Duration, cluster: &mut Cluster) -> CliResult {
     let was = cluster.recovery_window().unwrap_or(TargetOptions::default().recovery_window);
-    let mut processes = server_processes(cluster).into_iter();
+    let mut processes = server_processes::of(cluster).into_iter();
     if asked != was && processes.any(|(name, _)| PidFile::of(&cluster.run_dir(), &name).running().is_some()) {
         let (was, dir) = (write_duration(was), cluster.dir.display());
         return Err(CliError::failed(format!(

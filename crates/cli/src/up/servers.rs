@@ -1,4 +1,4 @@
-//! The server processes of a cluster: which there are, and their start.
+//! Starts the server processes of a cluster.
 
 use std::time::Duration;
 
@@ -13,10 +13,12 @@ use forebay_command::{
 use forebay_env::real;
 use forebay_proto::TargetId;
 
-use crate::{ask, down, lost, metrics, serve::DisksArgs};
+use crate::{
+    ask, lost, metrics,
+    serve::DisksArgs,
+    server_processes::{self, STOP_TIMEOUT},
+};
 
-/// Name of the process that serves all targets.
-const SERVERS: &str = "servers";
 /// How long to wait for the end of a server that does not reply.
 const DYING: Duration = Duration::from_secs(5);
 
@@ -42,7 +44,7 @@ pub fn stop_stopped(cluster: &Cluster) -> CliResult {
         let back: Vec<String> = pid_file.running().map_or_else(Vec::new, |pid| not_served(pid, &targets));
         if !back.is_empty() {
             eprintln!("forebay: {} is back: the servers are started again with it", back.join(", "));
-            if !pid_file.stop(down::TIMEOUT) {
+            if !pid_file.stop(STOP_TIMEOUT) {
                 pid_file.kill();
             }
             continue;
@@ -52,7 +54,7 @@ pub fn stop_stopped(cluster: &Cluster) -> CliResult {
             processes::wait_until(DYING, || pid_file.running().is_none());
             // Its threads may be waiting for a slow device to finish their requests.
             let ends = || pid_file.running().is_none_or(|pid| !posix::is_ending(pid));
-            processes::wait_until(down::TIMEOUT, ends);
+            processes::wait_until(STOP_TIMEOUT, ends);
             continue;
         }
         let stopped: Vec<String> = targets.iter().filter_map(|target| reason(target.id)).collect();
@@ -60,7 +62,7 @@ pub fn stop_stopped(cluster: &Cluster) -> CliResult {
             continue;
         }
         eprintln!("{}\nstarting the servers again", stopped.join("\n"));
-        if !pid_file.stop(down::TIMEOUT) {
+        if !pid_file.stop(STOP_TIMEOUT) {
             pid_file.kill();
         }
     }
@@ -80,23 +82,13 @@ pub fn start_servers(cluster: &Cluster, disks: DisksArgs) -> CliResult {
     results.into_iter().collect()
 }
 
-/// Names of the server processes, with their targets.
-pub fn server_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)> {
-    let targets = cluster.targets();
-    if cluster.description.separate {
-        targets.into_iter().map(|target| (target.id.to_string(), vec![target])).collect()
-    } else {
-        vec![(SERVERS.to_owned(), targets)]
-    }
-}
-
-/// The same without lost targets.
+/// The server processes without lost targets.
 fn present_processes(cluster: &Cluster) -> Vec<(String, Vec<cluster::Target>)> {
     let present = |(name, targets): (String, Vec<cluster::Target>)| {
         let targets: Vec<_> = targets.into_iter().filter(|target| lost::why(target).is_none()).collect();
         (!targets.is_empty()).then_some((name, targets))
     };
-    server_processes(cluster).into_iter().filter_map(present).collect()
+    server_processes::of(cluster).into_iter().filter_map(present).collect()
 }
 
 /// Those of `targets` that server process `pid` was started without.

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use forebay_proto::{DecodeError, Fid, FidSequence, Layout, SessionId, Transno, limits::FILE_BYTES};
 
-use super::{Fix, KeyedFix};
 use crate::{
+    examined::{Fix, KeyedFix},
     finding::{Finding, Findings, Kind, Place},
     report::{MdtInventory, Stats},
     rows::{fid_key, mdt, space},

@@ -16,6 +16,7 @@ use forebay_proto::{TargetKind, Transno};
 
 use crate::{
     CheckOptions, FsckError, FsckErrorKind, FsckResult, Report,
+    examined::{Examined, KeyedFix},
     finding::{Device, Finding, Findings, Kind, Place},
     format::{
         device::{self, Header},
@@ -25,8 +26,8 @@ use crate::{
     halves::{self, Halves},
     journal::{self, JournalView, Overlay},
     limits::SECTOR,
+    lost::lost,
     media::{self, Media},
-    rebuild,
     report::Inventory,
     rows::space,
     slabs::{Slabs, Survey, Window},
@@ -34,52 +35,6 @@ use crate::{
 };
 
 use extents::Extents;
-
-/// How to repair a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fix {
-    /// Set the inode's link count.
-    Nlink(u32),
-    /// Set the directory's entry count.
-    Entries(u64),
-    /// Set the row's value.
-    Value(Vec<u8>),
-    /// Delete the row.
-    Delete,
-}
-
-/// A fix: the row, what to do, and the kind of finding that it repairs.
-pub(crate) type KeyedFix = (Vec<u8>, Fix, Kind);
-
-/// A checked target, with what repair needs.
-pub(crate) struct Examined {
-    pub(crate) report: Report,
-    pub(crate) identity: Option<Identity>,
-    pub(crate) identity_file: Vec<u8>,
-    pub(crate) media: Option<Media>,
-    pub(crate) slabs: Option<Slabs>,
-    pub(crate) journal: Option<JournalView>,
-    /// What repair can fix.
-    pub(crate) fixes: Vec<KeyedFix>,
-    /// The directory of the other copy.
-    pub(crate) twin_dir: Option<String>,
-}
-
-impl Examined {
-    /// Nothing is known yet.
-    fn new(dir: &str, identity_file: Vec<u8>) -> Self {
-        Self {
-            report: Report { name: dir.to_owned(), ..Report::default() },
-            identity: None,
-            identity_file,
-            media: None,
-            slabs: None,
-            journal: None,
-            fixes: Vec::new(),
-            twin_dir: None,
-        }
-    }
-}
 
 /// Checks the target in `dir`.
 pub(crate) async fn examine(env: &Env, dir: &str, options: &CheckOptions, writable: bool) -> FsckResult<Examined> {
@@ -105,7 +60,7 @@ pub(crate) async fn examine(env: &Env, dir: &str, options: &CheckOptions, writab
             }
             examined
         }
-        Some(identity) => match rebuild::lost(env, dir).await? {
+        Some(identity) => match lost(env, dir).await? {
             Some(lost) => {
                 let _lock = media::take_lock(env, dir, writable)?;
                 findings.add(Finding::error(Kind::JournalLost, Place::Device(Device::Journal, 0), lost.why));

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use forebay_proto::{Fid, Transno};
 
-use super::{Fix, KeyedFix};
 use crate::{
+    examined::{Fix, KeyedFix},
     finding::{Finding, Findings, Kind, Place},
     rows::{fid_key, ost::ObjectRow, space},
 };

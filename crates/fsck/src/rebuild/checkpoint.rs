@@ -3,15 +3,25 @@
 //! Invariant: a root is valid only if every page that it reaches is intact, and so is the slab snapshot written after
 //! it.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use forebay_proto::{Incarnation, Transno, Writer, crc::crc64};
 
 use crate::{
     FsckResult,
     finding::{Device, Kind},
-    format::{Location, device::Header, extent, identity::Identity, run::FragmentKind, snapshot::Snapshot},
+    format::{
+        Location,
+        device::Header,
+        extent::{self, Extent},
+        identity::Identity,
+        run::FragmentKind,
+        snapshot::Snapshot,
+    },
     journal::Overlay,
     media::Media,
     slabs::{FoundRun, Slabs, Survey, scan_slab},
@@ -46,6 +56,15 @@ pub(super) struct Base {
     pub(super) transno: Transno,
     /// Extents whose bytes have moved since, or are gone.
     pub(super) broken: Broken,
+}
+
+/// An object's rows at the checkpoint.
+#[derive(Default)]
+pub(super) struct Before {
+    pub(super) row: Option<Bytes>,
+    pub(super) extents: BTreeMap<u64, Extent>,
+    /// Offsets of the extents whose bytes are elsewhere now, or nowhere.
+    pub(super) moved: BTreeSet<u64>,
 }
 
 impl Traces {

@@ -7,8 +7,8 @@ use forebay_env::Env;
 use forebay_proto::{Fid, TargetKind, limits::FILE_BYTES};
 
 use crate::{
-    CheckOptions, FsckError, FsckErrorKind, FsckResult,
-    check::{self, Examined},
+    CheckOptions, FsckError, FsckErrorKind, FsckResult, check,
+    examined::Examined,
     format::identity::Identity,
     journal::JournalView,
     media::Media,

@@ -9,10 +9,11 @@
 mod changes;
 mod checkpoint;
 mod inodes;
-mod lost;
 mod object;
 mod objects;
+mod outcome;
 mod paths;
+mod store;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,7 @@ use crate::{
     },
     journal::Overlay,
     limits::{self, SECTOR},
+    lost::Lost,
     media::{Media, join, part_path, resolve_journal, take_lock},
     repair::Plan,
     slabs::{LostRun, Slabs},
@@ -38,9 +40,8 @@ use crate::{
 use changes::Changes;
 use checkpoint::{Base, Traces};
 use inodes::{Inodes, Mdt};
-pub(crate) use lost::{Lost, lost};
-use object::Doubt;
-use objects::{Outcome, Store};
+use outcome::{Doubt, Outcome};
+use store::Store;
 
 /// Rebuilds the lost journal. The report is that of a check afterwards, and lists what may be missing.
 pub(crate) async fn rebuild(env: &Env, dir: &str, options: &RepairOptions, lost: Lost) -> FsckResult<Report> {

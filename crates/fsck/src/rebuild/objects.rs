@@ -2,53 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use forebay_proto::Fid;
 
 use crate::{
     FsckResult,
-    format::{extent::Extent, identity::Identity},
+    format::extent::Extent,
     journal::Overlay,
-    media::Media,
     rows::{fid_key, ost::ObjectRow, space},
-    slabs::Slabs,
     table::{Source, Walk},
 };
 
 use super::{
     changes::{Changes, Origin, is_there},
-    checkpoint::Base,
+    checkpoint::{Base, Before},
     inodes::Inodes,
-    object::{Doubt, Object},
+    object::Object,
+    outcome::{Doubt, Outcome},
+    store::Store,
 };
-
-/// Where everything is read from.
-pub(super) struct Store<'a> {
-    pub(super) media: &'a Media,
-    pub(super) identity: &'a Identity,
-    pub(super) slabs: &'a Slabs,
-}
-
-/// The rows that change, and what may be missing.
-#[derive(Default)]
-pub(super) struct Outcome {
-    pub(super) rows: Overlay,
-    pub(super) doubts: Vec<Doubt>,
-    pub(super) objects: u64,
-    /// Number of objects that lack bytes which the MDT knows of.
-    pub(super) lacking: u64,
-    /// Bytes written since the checkpoint that were found.
-    pub(super) found_bytes: u64,
-}
-
-/// An object's rows at the checkpoint.
-#[derive(Default)]
-pub(super) struct Before {
-    pub(super) row: Option<Bytes>,
-    pub(super) extents: BTreeMap<u64, Extent>,
-    /// Offsets of the extents whose bytes are elsewhere now, or nowhere.
-    pub(super) moved: BTreeSet<u64>,
-}
 
 /// The rows of all objects that differ from the checkpoint, or that their files need changed.
 pub(super) async fn rows(store: &Store<'_>, base: &Base, changes: &Changes, inodes: &Inodes) -> FsckResult<Outcome> {

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     rc::{Rc, Weak},
 };
 
@@ -18,7 +18,6 @@ use forebay_proto::{
 
 use super::{
     Lost, SessionOptions, SessionState, SessionStats,
-    recover::Recovery,
     replay::{Entry, ReplayList},
     slots::Slots,
 };
@@ -88,6 +87,18 @@ pub(super) struct State {
     pub commit_ping: bool,
     /// Message of the last failure to connect: each is logged once.
     pub complaint: String,
+}
+
+/// Progress of a session's recovery (`recover`).
+#[derive(Default)]
+pub(super) struct Recovery {
+    /// Highest transno sent as a replay over this connection.
+    pub sent_up_to: Transno,
+    /// (transno, bytes) of replays in flight.
+    pub in_flight: VecDeque<(Transno, u64)>,
+    pub done_sent: bool,
+    pub reclaims: VecDeque<Reclaim>,
+    pub reclaiming: bool,
 }
 
 /// A request outside of the slots.

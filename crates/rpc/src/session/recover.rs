@@ -11,21 +11,9 @@ use forebay_proto::{
 
 use super::{
     SessionState,
-    inner::{Control, Inner},
+    inner::{Control, Inner, Recovery},
 };
 use crate::{RpcError, limits};
-
-/// Progress of a session's recovery.
-#[derive(Default)]
-pub(super) struct Recovery {
-    /// Highest transno sent as a replay over this connection.
-    sent_up_to: Transno,
-    /// (transno, bytes) of replays in flight.
-    in_flight: VecDeque<(Transno, u64)>,
-    done_sent: bool,
-    reclaims: VecDeque<Reclaim>,
-    reclaiming: bool,
-}
 
 impl Inner {
     /// The target is recovering: begins, or begins anew on a new connection.

@@ -3,8 +3,9 @@
 
 use forebay_proto::Fid;
 
-use super::{Fix, InodeRecord, MdtCheck, NO_DIRECTORY, inode_key, inode_place};
+use super::{InodeRecord, MdtCheck, NO_DIRECTORY, inode_key, inode_place};
 use crate::{
+    examined::Fix,
     finding::{Finding, Findings, Kind, Place},
     rows::space,
 };

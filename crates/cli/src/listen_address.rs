@@ -1,0 +1,70 @@
+//! Addresses that servers listen at: those of several targets behind the first one, and who can reach them.
+
+use forebay_command::error::{CliError, CliResult};
+use forebay_env::Address;
+
+/// The address of the target number `number`, if the first listens at `address`.
+pub fn nth(address: &Address, number: usize) -> CliResult<Address> {
+    match address {
+        _ if number == 0 => Ok(address.clone()),
+        Address::Tcp(text) => {
+            let (host, port) = split_port(text)?;
+            let port = if port == 0 { Some(0) } else { u16::try_from(number).ok().and_then(|n| port.checked_add(n)) };
+            let port =
+                port.ok_or_else(|| CliError::usage(format!("{address}: there are not enough ports behind it")))?;
+            Ok(Address::Tcp(format!("{host}:{port}")))
+        }
+        _ => Err(CliError::usage(format!("{address} cannot be shared by several targets; use --map or tcp:HOST:PORT"))),
+    }
+}
+
+fn split_port(text: &str) -> CliResult<(&str, u16)> {
+    let wrong = || CliError::usage(format!("'{text}' is not HOST:PORT"));
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    Ok((host, port.parse().map_err(|_| wrong())?))
+}
+
+/// True if only this machine can reach it. Errors: it is not an address.
+pub fn is_loopback(address: &Address) -> CliResult<bool> {
+    let Address::Tcp(text) = address else { return Ok(true) };
+    let (host, _) = split_port(text)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok(host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+}
+
+/// Refuses addresses that other machines can reach: in this version a server trusts every client that connects.
+pub fn refuse_beyond_loopback(address: &Address) -> CliResult {
+    if is_loopback(address)? {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "{address} can be reached from other machines, and this version has no keys to tell who calls; \
+         listen at 127.0.0.1 and forward the port through ssh"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_targets_take_the_ports_behind_the_first() {
+        let first = Address::Tcp("127.0.0.1:7700".into());
+        assert_eq!(nth(&first, 0).expect("an address"), first);
+        assert_eq!(nth(&first, 2).expect("an address"), Address::Tcp("127.0.0.1:7702".into()));
+        assert_eq!(nth(&Address::Tcp("[::1]:0".into()), 2).expect("an address"), Address::Tcp("[::1]:0".into()));
+        assert!(nth(&Address::Tcp("127.0.0.1:65535".into()), 1).is_err());
+        assert!(nth(&Address::Unix("/x".into()), 1).expect_err("one socket").message.contains("--map"));
+    }
+
+    #[test]
+    fn listening_beyond_loopback_is_refused_with_words() {
+        for good in ["tcp:127.0.0.1:1", "tcp:[::1]:1", "tcp:localhost:1", "unix:/x", "127.0.0.5:9"] {
+            refuse_beyond_loopback(&good.parse().expect(good)).expect(good);
+        }
+        for bad in ["tcp:0.0.0.0:1", "tcp:mds1:7700", "tcp:10.0.0.1:1", "tcp:[::]:1"] {
+            let error = refuse_beyond_loopback(&bad.parse().expect(bad)).expect_err(bad);
+            assert!(error.message.contains("ssh") && error.exit_code() == 2, "{error}");
+        }
+    }
+}
