@@ -85,7 +85,7 @@ pub const FREE_SPACE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it waits: changes of other sessions meanwhile may take the space again.
 pub const FREE_SPACE_ATTEMPTS: u32 = 3;
 /// How long a client with leased sequences may be without a session before it is fenced and its sequences are scanned.
-pub const LEASE_GRACE: Duration = Duration::from_secs(30);
+pub const SEQUENCE_GRACE: Duration = Duration::from_secs(30);
 /// Locks of one file: each request scans all of them.
 pub const LOCKS_PER_FILE: usize = 16 << 10;
 /// Handles of one session: a client's own bound, and the opens that it may have in flight beyond it.
@@ -99,8 +99,8 @@ pub const LOCK_WAITS: usize = 16;
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// How often an ended session is checked until its rows are gone and its locks are released.
 pub const FORGOTTEN_INTERVAL: Duration = Duration::from_millis(20);
-/// How often clients without a session are checked against [`LEASE_GRACE`].
-pub const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How often clients without a session are checked against [`SEQUENCE_GRACE`].
+pub const SEQUENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Most pools: keeps the placement table small.
 pub const POOLS: usize = 64;
 /// Leases of all clients: each takes about 200 bytes.
