@@ -1,4 +1,4 @@
-//! Names in the documents exist: paths of the tree, types, functions and planted bugs.
+//! Names in the documents exist: paths of the tree, types, functions, constants and planted bugs.
 //!
 //! Commands and their options are checked by `xtask every-command`, which asks the programs for them.
 
@@ -24,6 +24,17 @@ fn names_in_documents_exist() {
     }
     let unknown: Vec<String> = documents.iter().flat_map(|(name, text)| unknown(&tree, name, text)).collect();
     assert!(unknown.is_empty(), "\n{}", unknown.join("\n"));
+}
+
+/// Scenes show promises: a page lists which. These two files have no tests of their own.
+#[test]
+fn every_scene_is_named_in_the_page_of_promises() {
+    let page = std::fs::read_to_string(root().join("docs/promises.md")).expect("a page");
+    let scenes = read_files(&root(), &["crates/sim/tests/scenes"], "rs").expect("the scenes are readable");
+    let names = scenes.keys().filter_map(|path| path.strip_prefix("crates/sim/tests/scenes/"));
+    let scenes = names.filter(|name| !name.contains('/') && !["main.rs", "scene.rs"].contains(name));
+    let absent: Vec<&str> = scenes.filter(|name| !page.contains(&format!("{name}`"))).collect();
+    assert!(absent.is_empty(), "docs/promises.md has no row for {absent:?}");
 }
 
 /// Everything that a document may name.
@@ -131,8 +142,26 @@ fn unknown_in(tree: &Tree, document: &str, span: &str) -> Option<&'static str> {
         return alternatives(span).iter().any(|path| !tree.has_path(document, path)).then_some("path");
     }
     let last = span.trim_end_matches("()").split("::").last().unwrap_or_default();
-    let kind = if is_type(last) { "type" } else { "function or name" };
-    ((is_type(last) || is_long_name(last)) && !tree.words.contains(last)).then_some(kind)
+    let kind = if is_type(last) {
+        "type"
+    } else if is_constant(last) {
+        "constant"
+    } else if is_long_name(last) {
+        "function or name"
+    } else {
+        return None;
+    };
+    (!tree.words.contains(last)).then_some(kind)
+}
+
+/// `CAPITALS_OF_A_CONSTANT`, of two words and more: one word may be an errno, or a state. Names of the kernel's protocol
+/// are not ours.
+fn is_constant(word: &str) -> bool {
+    let is_plain = word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    is_plain
+        && word.starts_with(|first: char| first.is_ascii_uppercase())
+        && word.contains('_')
+        && !word.starts_with("FUSE_")
 }
 
 /// `CamelCase` of two words and more.
@@ -188,7 +217,8 @@ mod tests {
         paths.into_iter().for_each(|path| tree.add_path(path.to_owned()));
         tree.add_words(&Files::from([(
             "a.rs".into(),
-            "// OldType\nstruct DirEntry; fn a_late_write_is_refused() {}".into(),
+            "// OldType OLD_BYTES\nstruct DirEntry; fn a_late_write_is_refused() {}\nconst NAME_BYTES: usize = 255;"
+                .into(),
         )]));
         tree.bugs.insert("sums-skipped".into());
         tree
@@ -198,13 +228,14 @@ mod tests {
     fn what_exists_may_be_named_in_every_customary_form() {
         let text = "`crates/mds/src/ops/rename.rs` `mds/ops/rename.rs` `mds/ops/rename` `ops/rename.rs` `rename.rs` \
                     `crates/{mds,oss}/src` `crates/mds/src/ops/NAME.rs` `format.md` `mds::DirEntry` `DirEntry::new()` \
-                    `a_late_write_is_refused`. Planted: `sums-skipped`. `/dev/nothing.rs` `a/b` `OK` `EIO` `mds`";
+                    `a_late_write_is_refused` `NAME_BYTES` `limits::NAME_BYTES`. Planted: `sums-skipped`. `/dev/nothing.rs` `a/b` \
+                    `OK` `EIO` `mds` `FUSE_DEV_IOC_CLONE` `FOREBAY_SEED=N`";
         assert_eq!(unknown(&tree(), "docs/page.md", text), Vec::<String>::new());
     }
 
     #[test]
     fn what_does_not_exist_is_reported_with_its_document() {
-        let text = "`mds/ops/link.rs` `crates/{mds,gone}/src` `NoType` `OldType` `an_early_write_is_refused`.\n```\n`Block.rs`\n```\n\
+        let text = "`mds/ops/link.rs` `crates/{mds,gone}/src` `NoType` `OldType` `limits::OLD_BYTES` `an_early_write_is_refused`.\n```\n`Block.rs`\n```\n\
                     Planted: `sums-skipped`, `gone-bug`.";
         let found = unknown(&tree(), "docs/page.md", text);
         let expected = [
@@ -212,6 +243,7 @@ mod tests {
             "path `crates/{mds,gone}/src`",
             "type `NoType`",
             "type `OldType`",
+            "constant `limits::OLD_BYTES`",
             "function or name `an_early_write_is_refused`",
             "planted bug `gone-bug`",
         ];

@@ -60,7 +60,7 @@ pub(crate) struct MdtState {
     /// Sequences of fids for new inodes.
     pub fids: Fids,
     pub locks: HeldLocks,
-    /// What was asked before this was asked by an earlier client instance.
+    /// Earlier requests were sent by an earlier client instance.
     pub instance_begun: Cell<Ticket>,
 }
 
@@ -174,7 +174,7 @@ impl Client {
         self.call(request, scope, self.changes(fid)).await
     }
 
-    /// A change of `fid` and of a name of `directory`: who syncs either is told if it is lost.
+    /// A change of `fid` and of a name of `directory`: fsync of either reports its loss.
     pub(crate) async fn change_mdt<O: Operation>(
         &self,
         fid: Fid,
@@ -226,7 +226,7 @@ impl Client {
         }
     }
 
-    /// A question failed as its session went with an instance: it may be asked in the one there is now.
+    /// A request failed as its session ended with an instance: it may be sent again in the current one.
     pub(crate) fn is_of_former_session(&self, instance: ClientInstance, error: &RpcError) -> bool {
         instance != self.inner.instance()
             && matches!(error, RpcError::Evicted(_) | RpcError::Refused(_) | RpcError::Closed)

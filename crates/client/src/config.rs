@@ -5,7 +5,7 @@ use forebay_proto::message::CommitLevel;
 
 use crate::{AccessTimes, limits};
 
-/// What a client is told at its start.
+/// Options of a client at its start.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// Where MDT0000 (the MGS) can be reached, best first.
@@ -20,13 +20,13 @@ pub struct MountOptions {
     pub max_rpc_bytes: u32,
     /// Data requests in flight to one OST.
     pub rpcs_in_flight: usize,
-    /// Most bytes of small writes that are kept back for a moment to be sent together, where nobody else has the file open; 0:
-    /// every write is sent before it is acknowledged.
+    /// Most bytes of small writes that are buffered for a moment to be sent together, if nobody else has the file open;
+    /// 0: every write is sent before it is acknowledged.
     pub write_back_bytes: u64,
     /// Most bytes of files that were read, or will be read next, and are kept as long as nobody else may change them; 0: none.
     pub read_cache_bytes: u64,
-    /// Files of at most so many bytes go to the MDT with their last close, if they were made and closed without a pause; 0: none. A
-    /// directory or file may say otherwise of itself.
+    /// Files of at most this many bytes are sent to the MDT with their last close, if they were created and closed
+    /// without a pause; 0: none. A bound of the directory or file takes precedence.
     pub inline_bytes: usize,
     /// Which reads move access times.
     pub access_times: AccessTimes,

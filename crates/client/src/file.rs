@@ -60,7 +60,7 @@ pub(crate) struct FileState {
     /// What is known of other clients that write to it.
     pub sharing: Rc<Sharing>,
     pub reading: Reading,
-    /// When to ask for leases.
+    /// When to request leases.
     pub asks: LeaseAsks,
     /// Its bytes are with the MDT.
     pub inline: InlineData,
@@ -78,7 +78,7 @@ pub(crate) struct FileAttributes {
     pub inline_bound: Cell<Known<InlineBound>>,
     /// Latest modification time that a target replied, and its attribute epoch.
     mtime: Cell<(u64, i64)>,
-    /// Attributes of a file that only this client has open, and when they were asked for.
+    /// Attributes of a file that only this client has open, and when they were requested.
     pub like: RefCell<Option<(Ticket, Attr)>>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Reading {
     pub size_used: Cell<u64>,
 }
 
-/// When leases on a file are worth asking for.
+/// When leases on a file are worth a request.
 #[derive(Default)]
 pub(crate) struct LeaseAsks {
     /// On its data.
@@ -170,14 +170,14 @@ pub(crate) struct Snapshot {
     pub attr_epoch: u64,
     /// The file is at least this long.
     pub seen: u64,
-    /// What is written was kept back: there is room for it.
+    /// The write is buffered: there is space for it.
     pub is_buffered: bool,
     /// In which it was begun.
     pub instance: ClientInstance,
 }
 
 impl Snapshot {
-    /// The same for what was kept back, under no later attribute epoch than this one.
+    /// The same for a buffered write, under no later attribute epoch than this one.
     pub fn buffered_under(mut self, latest: u64) -> Self {
         self.is_buffered = true;
         if !planted(Bug::SetTimeUndone) {
@@ -243,7 +243,7 @@ impl FileState {
         }
     }
 
-    /// A reply to what was `asked` tells of it.
+    /// The reply to the request `asked` contains its attributes.
     pub fn learn_choices(&self, asked: Ticket, attr: &Attr) {
         let (mut level, mut bound) = (self.attributes.level.get(), self.attributes.inline_bound.get());
         level.see(attr.level(), asked);
@@ -252,12 +252,13 @@ impl FileState {
         self.attributes.inline_bound.set(bound);
     }
 
-    /// What the MDT told of the file as it was `asked`, to open it for this client alone: it is so until something happens to it.
+    /// What the MDT replied to the request `asked` about a file that is open for this client alone: it is so until
+    /// something happens to it.
     pub fn is_like(&self, asked: Ticket, attr: &Attr) {
         *self.attributes.like.borrow_mut() = Some((asked, attr.clone()));
     }
 
-    /// Attributes that are kept back go with a close that is on its way from now on.
+    /// Delayed attributes go with a close that is in flight from now on.
     pub fn take_set_attr(&self) -> Option<DelayedSetAttr> {
         self.set_attr.borrow_mut().take()
     }
@@ -288,11 +289,12 @@ impl FileState {
         Snapshot { layout, object, attr_epoch, seen, is_buffered: false, instance }
     }
 
-    /// Takes over what the MDT says of the file, as it was `asked`. Replies may come in any order.
+    /// Takes over what the MDT replied to the request `asked`. Replies may come in any order.
     pub fn adopt(&self, asked: Ticket, attr: &Attr, layout: Option<&Layout>) {
         self.learn_choices(asked, attr);
         if layout.is_none() && attr.truncate_epoch > self.size.borrow().epoch() {
-            // The layout may be another one since, whose OSTs alone have the bytes: under the epoch of before all of them say so.
+            // The layout may be another one since, whose OSTs alone have the bytes: OSTs refuse requests under the
+            // previous epoch.
             return;
         }
         self.size.borrow_mut().see(attr.truncate_epoch, attr.size);
@@ -305,24 +307,24 @@ impl FileState {
         }
     }
 
-    /// Truncate epoch and size that a close tells the MDT: what the OSTs told last of changes that were lost (see `unanswered`), else
-    /// what this client knows.
+    /// Truncate epoch and size that a close sends to the MDT: what the OSTs replied last about lost changes (see
+    /// `unanswered`), else what this client knows.
     pub fn size_to_close(&self, told: Option<(u64, u64)>) -> (u64, u64) {
         let known = *self.size.borrow();
         told.filter(|(epoch, _)| *epoch == known.epoch()).unwrap_or((known.epoch(), known.seen()))
     }
 
-    /// A target told the modification time of its object after a change of `attr_epoch`.
+    /// A target replied with the modification time of its object after a change of `attr_epoch`.
     pub fn told_time(&self, attr_epoch: u64, mtime_ns: i64) {
         self.attributes.mtime.set(self.attributes.mtime.get().max((attr_epoch, mtime_ns)));
     }
 
-    /// Latest modification time told, and its attribute epoch.
+    /// Latest modification time that a target replied, and its attribute epoch.
     pub fn told(&self) -> Option<(u64, i64)> {
         Some(self.attributes.mtime.get()).filter(|(_, mtime_ns)| *mtime_ns != 0)
     }
 
-    /// As [`FileState::told`]; an epoch that matches none if no time was told.
+    /// As [`FileState::told`]; an epoch that matches none if no target replied with a time.
     pub fn time(&self) -> (u64, i64) {
         self.told().unwrap_or((u64::MAX, 0))
     }
@@ -334,7 +336,7 @@ impl FileState {
     /// The home has replied to this client's raise, under the epochs of `at`.
     pub fn raised(&self, at: &Snapshot, file_bytes: u64, transno: Transno) {
         if at.instance != self.instance() {
-            // It is for a session to bring back that is on its way out, and not the one that a sync asks.
+            // It is for a session to reclaim that is on its way out, and not the one that a sync uses.
             return;
         }
         let epoch = at.object.truncate_epoch;
@@ -441,8 +443,8 @@ pub(crate) struct OpenInner {
     pub(super) stage: Cell<Stage>,
     /// Something was written through it: its close brings size and time.
     pub wrote: Rc<Cell<bool>>,
-    /// How many names this client had given the file when its name was known to be durable (asked for by the first write of a
-    /// `sync` handle). `None`: not known.
+    /// How many names this client had given the file when its name was known to be durable (needed by the first write
+    /// of a `sync` handle). `None`: not known.
     pub named: Cell<Option<u64>>,
     /// A lock that was set through it is lost: it is good for nothing but its close.
     pub(super) lock_lost: Cell<bool>,
@@ -452,7 +454,7 @@ pub(crate) struct OpenInner {
     pub(super) synced: Cell<u64>,
     /// How it is read.
     pub pattern: RefCell<Pattern>,
-    /// Losses of the file that it has reported to close(2): a call that was cut short tells its program of none.
+    /// Losses of the file that it has reported to close(2): a call that was cut short reports none to its program.
     pub(super) closed: Cell<u64>,
 }
 
@@ -498,7 +500,7 @@ impl OpenFile {
         self.inner.state.activity.writers.get()
     }
 
-    /// Somebody acts by the size that it knows of the file, without asking.
+    /// Somebody acts by the size that it knows of the file, without a request.
     pub fn size_is_used(&self) {
         let used = &self.state().reading.size_used;
         used.set(used.get() + 1);
@@ -524,8 +526,8 @@ impl OpenFile {
         self.check_handle().and_then(|()| self.report())
     }
 
-    /// [`OpenFile::check`] for close(2), whatever other calls have told: of a write in several requests the kernel tells what was
-    /// written before the one that failed, and a copy what it copied.
+    /// [`OpenFile::check`] for close(2), whatever other calls have reported: if a write of several requests fails, the
+    /// kernel reports what was written before the failure, and a copy reports what it copied.
     pub(crate) fn check_close(&self) -> ClientResult<()> {
         self.check_handle().and_then(|()| self.report_to_close())
     }
@@ -559,7 +561,7 @@ impl OpenFile {
         self.inner.lock_lost.get()
     }
 
-    /// Fails if acknowledged changes were lost and this handle has not said so.
+    /// Fails if acknowledged changes were lost and this handle has not reported that.
     pub(crate) fn report(&self) -> ClientResult<()> {
         let losses = self.inner.state.losses();
         if self.inner.reported.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }

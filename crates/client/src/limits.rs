@@ -12,7 +12,7 @@ pub const RPC_BYTES: u32 = 1 << 20;
 pub const RPCS_IN_FLIGHT: usize = 8;
 /// Most bytes of one call of read, write or append.
 pub const CALL_BYTES: usize = 1 << 30;
-/// Fids left in the leased sequence when the next sequence is asked for.
+/// Fids left in the leased sequence when the next sequence is requested.
 pub const FIDS_LEFT: u32 = 1 << 17;
 /// Most bytes that one call of copy_file_range copies, so that a program that copies more can be interrupted.
 pub const COPY_BYTES: u64 = 64 << 20;
@@ -20,7 +20,7 @@ pub const COPY_BYTES: u64 = 64 << 20;
 pub const COPY_STEP_BYTES: u64 = 4 << 20;
 /// Attempts at a request whose truncate epoch or layout generation was stale.
 pub const STALE_ATTEMPTS: u32 = 100;
-/// Times that one call asks for other OSTs: it may meet as many full ones.
+/// Times that one call requests other OSTs: it may meet as many full ones.
 pub const EXTENSIONS: u32 = 16;
 /// Times that one write or fallocate waits for the space of deleted files.
 pub const SPACE_ATTEMPTS: u32 = 4;
@@ -46,11 +46,11 @@ pub const BUFFERED_WRITE_BYTES: usize = 256 << 10;
 pub const BUFFER_AGE: Duration = Duration::from_millis(50);
 /// Granted space that no buffered write needed for so long is returned to the OST.
 pub const GRANT_TERM: Duration = Duration::from_secs(1);
-/// Pause before an OST that granted less than it was asked for is asked again.
+/// Pause before the next request to an OST that granted less than was requested.
 pub const GRANT_PAUSE: Duration = Duration::from_millis(100);
 /// Granted space that a piece of a write needs beside its bytes: more than twice what an extent and its sums take.
 pub const PIECE_SPACE_BYTES: u64 = 256;
-/// Pause before a data-write lease is asked for again, of a file that is written to.
+/// Pause before the next request for a data-write lease, for a file that is written to.
 pub const ASK_FOR_DATA_PAUSE: Duration = Duration::from_secs(1);
 /// Writes in even steps after which the next are expected to continue them.
 pub const TRACK_WRITES: u64 = 4;
@@ -75,11 +75,13 @@ pub const RANGES_SEND_BYTES: usize = 4 << 20;
 pub const CLOSE_FLUSH: Duration = Duration::from_secs(2);
 /// Bytes of files that are cached under leases, by default.
 pub const READ_CACHE_BYTES: u64 = 64 << 20;
-/// Pause before an inode lease is asked for again, of a file that is read: after a change by others there is none for a moment.
+/// Pause before the next request for an inode lease, for a file that is read: after a change by others none is granted
+/// for a moment.
 pub const ASK_FOR_LEASE_PAUSE: Duration = Duration::from_millis(250);
 /// Longer reads are not cached: they are worth requests of their own.
 pub const CACHED_READ_BYTES: u64 = 256 << 10;
-/// Times that one read looks at the cache, and waits for what is in flight, before it asks the OSTs itself.
+/// Times that one read looks at the cache, and waits for what is in flight, before it sends requests to the OSTs
+/// itself.
 pub const CACHED_READ_ATTEMPTS: u32 = 8;
 /// First prefetch for a sequential reader; twice as much with each read that continues, up to [`PREFETCH_BYTES`].
 pub const PREFETCH_BYTES_LEAST: u64 = 128 << 10;
@@ -118,13 +120,13 @@ pub const PREFETCH_IN_FLIGHT_BYTES: u64 = 16 << 20;
 pub const UNCOMMITTED_PAUSE: Duration = Duration::from_millis(100);
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.
 pub const READ_ATTEMPTS: u32 = 2;
-/// Pause before a lock is asked for again, where the MDT queues no more requests.
+/// Pause before the next request for a lock, where the MDT queues no more requests.
 pub const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// Symbolic links followed while a path is resolved, as Linux does.
 pub const SYMLINKS: u32 = 40;
-/// Names and attributes asked for at once while a directory is walked.
+/// Bytes of names and attributes in one request while a directory is walked.
 pub const READDIR_BYTES: u32 = 256 << 10;
-/// Bytes asked for at once when a whole file is read.
+/// Bytes requested at once when a whole file is read.
 pub const WHOLE_FILE_STEP: usize = 32 << 20;
 /// Whoever looks at a name of a directory this long after it was listed is expected to look at its other names too.
 pub const LISTED_TERM: Duration = Duration::from_secs(10);
@@ -152,18 +154,18 @@ pub const CACHED_NAME_BYTES: u64 = 128;
 pub const CACHE_IDLE: Duration = Duration::from_secs(10);
 /// Leases returned with one request.
 pub const RETURNED_LEASES: usize = 10_000;
-/// Pause before recalls are asked for again while the MDT is away.
+/// Pause before the next poll for recalls while the MDT is away.
 pub const RECALLS_PAUSE: Duration = Duration::from_millis(20);
 /// Pause before the kernel is notified again, if it may not have been.
 pub const NOTIFY_PAUSE: Duration = Duration::from_millis(1);
 /// The kernel counts the validity of an attribute from when a thread takes the reply. It is notified of a recall for this much
 /// longer: as long as the MDT waits beyond a client's own term.
 pub const KERNEL_DELAY: Duration = LEASE_TERM.saturating_sub(LEASE_CLIENT_TERM);
-/// Files whose size is watched at once; beyond it a kernel learns of a larger size when it asks.
+/// Files whose size is watched at once; beyond it a kernel learns of a larger size at its next request.
 pub const WATCHES: usize = 1024;
 /// How long a recall, or an open, waits until an OST knows that a size is watched.
 pub const WATCH_BEGIN: Duration = Duration::from_millis(500);
-/// Pause before an OST that is away, or recovers, is asked again.
+/// Pause before the next request to an OST that is away, or recovers.
 pub const WATCH_AGAIN: Duration = Duration::from_millis(50);
 /// The same while a recall, or an open, waits.
 pub const WATCH_RETRY: Duration = Duration::from_millis(5);

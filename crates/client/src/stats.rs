@@ -7,7 +7,7 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 pub struct ClientStats {
     /// Bytes read by calls.
     pub read_bytes: u64,
-    /// Of these, bytes that were here before they were asked for.
+    /// Of these, bytes that were cached before a program requested them.
     pub cached_read_bytes: u64,
     /// Bytes of files kept under leases now.
     pub read_cache_bytes: u64,
@@ -29,11 +29,11 @@ pub struct ClientStats {
     pub cached_inodes: u64,
     /// Names kept under leases now.
     pub cached_names: u64,
-    /// Changes of names that were answered before the MDT was asked for them.
+    /// Changes of names that were acknowledged before they were sent to the MDT.
     pub delayed_operations: u64,
     /// Of these, those the MDT has not made yet.
     pub delayed_entries: u64,
-    /// Times that this client was granted a share of a file that others write too.
+    /// Times that this client was granted a byte-range write lease.
     pub shares: u64,
 }
 

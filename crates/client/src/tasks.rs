@@ -1,4 +1,4 @@
-//! Several requests at once, and work that outlives the call that asked for it.
+//! Several requests at once, and work that outlives the call that started it.
 
 use forebay_env::Env;
 use forebay_proto::Errno;

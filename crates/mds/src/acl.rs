@@ -106,7 +106,7 @@ impl Acl {
         self.0.iter_mut().filter(|(tag, _)| *tag == wanted).for_each(|entry| entry.1 = bits);
     }
 
-    /// It says more than a mode can.
+    /// It grants more than a mode can express.
     pub fn is_extended(&self) -> bool {
         self.0.len() > 3
     }
@@ -191,7 +191,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn lists_survive_their_bytes_and_what_is_no_list_is_refused() {
+    fn lists_survive_encoding_and_malformed_lists_are_refused() {
         assert_eq!(Acl::parse(&sample().encode()), Ok(sample()));
         let minimal = list(&[(Tag::Owner, 6), (Tag::Group, 4), (Tag::Others, 4)]);
         assert!(!minimal.is_extended() && Acl::parse(&minimal.encode()) == Ok(minimal.clone()));

@@ -1,6 +1,6 @@
 //! The value of an inode's row (docs/format-mdt.md): about 60 bytes for a file with a layout.
 //!
-//! Invariant: a field with its usual value takes no byte: flags say which fields are present. Times are stored as
+//! Invariant: a field with its usual value takes no byte: flags mark the fields that are present. Times are stored as
 //! differences to the change time.
 //! Invariant: the row holds the whole inode except its extended attributes.
 
@@ -37,7 +37,7 @@ pub const S_ISGID: u32 = 0o2000;
 /// `st_mode`: sticky.
 pub const S_ISVTX: u32 = 0o1000;
 
-/// Bits of the row that say which fields follow.
+/// Bits of the row that mark the fields that follow.
 mod field {
     pub const NLINK: u16 = 1;
     pub const UID: u16 = 2;
@@ -101,10 +101,10 @@ pub struct Inode {
     pub has_acl: bool,
     /// Its bytes are in a row of their own, and no OST has any.
     pub inline: bool,
-    /// The commit level of its changes and, of a directory, of changes of its entries; `None`: as the client's mount
-    /// says.
+    /// The commit level of its changes and, of a directory, of changes of its entries; `None`: that of the
+    /// client's mount.
     pub level: Option<CommitLevel>,
-    /// Up to which size clients send a file's bytes with its close; `None`: as the client's mount says. It is advice to
+    /// Up to which size clients send a file's bytes with its close; `None`: the bound of the mount. It is advice to
     /// clients.
     pub inline_bound: Option<InlineBound>,
     /// Those lists, once they were read (`Tx::find_inode`); not part of the row.
@@ -464,7 +464,7 @@ pub(crate) mod tests {
 
     /// The golden bytes of docs/format-mdt.md.
     #[test]
-    fn bit_512_of_a_file_says_that_its_bytes_lie_in_a_row() {
+    fn bit_512_of_a_file_means_that_its_bytes_lie_in_a_row() {
         let inode = Inode { size: 5, inline: true, ..plain_file() };
         let mut out = Vec::new();
         inode.encode(&mut out);

@@ -28,13 +28,13 @@ pub const DESTROY_RETRY: Duration = Duration::from_secs(5);
 pub const DESTROY_WAIT: Duration = Duration::from_secs(2);
 /// How often that caller checks.
 pub const DESTROY_POLL: Duration = Duration::from_millis(5);
-/// Fids asked for by one `ListObjects` of the collection.
+/// Most fids in the reply to one `ListObjects` of the collection.
 pub const COLLECT_BATCH: u32 = 1000;
 /// Pause between two steps of the collection.
 pub const COLLECT_PAUSE: Duration = Duration::from_millis(5);
 /// Rows read by one step of a background scan.
 pub const SCAN_ROWS: usize = 1000;
-/// How often the OSTs are asked for their free space.
+/// How often the OSTs are polled for their free space.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// An OST that has not replied to a poll for this long gets no new files.
 pub const POLL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub const STRIPE_BYTES: u32 = 1 << 20;
 pub const PINNED_BYTES: u64 = 16 << 20;
 /// Pause before a driven request is repeated on an OST that replied with an error.
 pub const INSIST_PAUSE: Duration = Duration::from_secs(1);
-/// How often an OST that reports an unreadable object is asked again to cut it, before the truncate counts as stuck.
+/// How often the cut of an object that an OST reports as unreadable is repeated, before the truncate counts as stuck.
 pub const DAMAGED_ATTEMPTS: u32 = 2;
 /// Longest pause before a truncate that an OST could not do is tried again.
 pub const STUCK_PAUSE: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ pub const FREE_SPACE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it waits: changes of other sessions meanwhile may take the space again.
 pub const FREE_SPACE_ATTEMPTS: u32 = 3;
 /// How long a client with leased sequences may be without a session before it is fenced and its sequences are scanned.
-pub const LEASE_GRACE: Duration = Duration::from_secs(30);
+pub const SEQUENCE_GRACE: Duration = Duration::from_secs(30);
 /// Locks of one file: each request scans all of them.
 pub const LOCKS_PER_FILE: usize = 16 << 10;
 /// Handles of one session: a client's own bound, and the opens that it may have in flight beyond it.
@@ -95,22 +95,22 @@ pub const LOCKS: usize = 1 << 20;
 /// Requests of one session that wait here for a lock: they take slots, and the request that releases the lock needs
 /// one.
 pub const LOCK_WAITS: usize = 16;
-/// How long such a request waits before its client is asked to try again.
+/// How long such a request waits. Then the reply has the client try again.
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// How often an ended session is checked until its rows are gone and its locks are released.
 pub const FORGOTTEN_INTERVAL: Duration = Duration::from_millis(20);
-/// How often clients without a session are checked against [`LEASE_GRACE`].
-pub const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How often clients without a session are checked against [`SEQUENCE_GRACE`].
+pub const SEQUENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Most pools: keeps the placement table small.
 pub const POOLS: usize = 64;
 /// Leases of all clients: each takes about 200 bytes.
 pub const CLIENT_LEASES: usize = 1 << 19;
-/// From this number of leases on, only clients below their share get more, and the client with most is asked to return
-/// some.
+/// From this number of leases on, only clients below their share get more, and some leases of the client with most are
+/// recalled.
 pub const CROWDED_LEASES: usize = CLIENT_LEASES / 8 * 7;
-/// Leases that one client is asked to return at a time.
+/// Leases that are recalled from one client at a time for that.
 pub const SHRINK: usize = 1024;
-/// How often a client is asked for [`SHRINK`] leases.
+/// How often [`SHRINK`] leases of a client are recalled.
 pub const SHRINK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an inode that two clients change gets no lease: it would only be recalled again.
 pub const CONTENDED: Duration = Duration::from_millis(500);

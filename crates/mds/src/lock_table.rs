@@ -22,7 +22,7 @@ pub struct Locks {
     waits: BTreeMap<Locker, Vec<(Fid, LockSpec)>>,
 }
 
-/// A session, and a number that tells its lock owners apart.
+/// A session, and a number that distinguishes its lock owners.
 type Locker = (SessionId, u64);
 
 impl Locks {

@@ -5,7 +5,7 @@
 //! [`limits::LOCK_WAIT`] at most. It then changes nothing, and its client tries again.
 //!
 //! A lock request that would wait for itself, through other waiting requests, fails with EDEADLK, as fcntl(2) says. The
-//! check runs when a wait begins and each time the client asks again, so the request that closes a cycle finds it.
+//! check runs when a wait begins and each time the client repeats the request, so the request that closes a cycle finds it.
 //!
 //! Invariant: the locks of an ended session are released only when it can neither write (its handles are closed, it is
 //! fenced) nor come back (its rows are durably removed).

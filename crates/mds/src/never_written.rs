@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_empty_if_who_made_it_closes_it_without_a_write() {
+    fn a_file_is_empty_if_its_creator_closes_it_without_a_write() {
         let mut empties = NeverWritten::default();
         empties.made(fid(1), MINE, 7);
         assert!(!empties.has(fid(1)), "it is open");

@@ -37,8 +37,8 @@ pub struct Osts {
 }
 
 impl Osts {
-    /// Opens sessions with the OSTs of `addresses`. The server is a new client of the OSTs at each start; this tells them
-    /// that the previous instance has ended.
+    /// Opens sessions with the OSTs of `addresses`. The server is a new client of the OSTs at each start; this
+    /// notifies them that the previous instance has ended.
     pub fn start(
         env: &Env,
         cluster: Uuid,

@@ -427,8 +427,8 @@ impl Service for Mds {
     fn last_change(&self, fid: Fid) -> Option<Transno> {
         let row = self.store.get(keys::inode(fid).as_ref()).ok()??;
         let inode = Inode::decode(&row).ok()?;
-        // The open of the last writing handle must be durable too: without it nobody would ask the OSTs for the file's
-        // size after a crash.
+        // The open of the last writing handle must be durable too: without it nobody would fetch the file's size
+        // from the OSTs after a crash.
         let opened = self.memory.borrow().opens.count(fid).opened;
         let opened = Some(opened).filter(|_| !planted(Bug::OpensNotSynced));
         Some(inode.transno.max(opened.unwrap_or_default()))

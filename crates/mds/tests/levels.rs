@@ -59,7 +59,7 @@ fn replies_leave_when_the_change_is_committed() {
 
 /// A reply that waits for a commit delays other replies only for as long as the commit takes.
 #[test]
-fn a_commit_is_asked_for_at_once() {
+fn a_reply_that_waits_for_a_commit_starts_it_at_once() {
     let world = World::new(12, slow());
     let client = world.client("a");
     world.sim.block_on(async {

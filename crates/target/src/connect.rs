@@ -82,7 +82,7 @@ impl Core {
         Ok(())
     }
 
-    /// The session to resume. A client that asks for a new session and already has one never received the reply to its
+    /// The session to resume. A client that requests a new session and already has one never received the reply to its
     /// first Connect.
     fn known_session(&self, connect: &Connect) -> Result<Option<Rc<Session>>, ErrorReply> {
         let recovering = self.state.get() == TargetState::Recovering;

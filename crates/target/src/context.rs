@@ -364,7 +364,7 @@ impl Context {
         }
     }
 
-    /// True if [`Context::settle`] of these keys would not wait; the reply is then ordered as `settle` says.
+    /// True if [`Context::settle`] of these keys would not wait; the reply is then ordered as `settle` requires.
     pub fn is_settled<K: AsRef<[u8]>>(&self, keys: &[K]) -> bool {
         let may = self.is_replay() || planted(Bug::CommitOnShareSkipped);
         let settled = may || self.core().dirty.borrow().by_others(self.session(), keys).is_none();

@@ -231,7 +231,7 @@ impl Core {
         self.sessions.borrow().get(&id).cloned()
     }
 
-    /// Sends a frame with what every reply says: session, incarnation, last_committed, credits.
+    /// Sends a frame with what every reply has: session, incarnation, last_committed, credits.
     pub fn send(&self, connection: &Connection, mut header: FrameHeader, body: bytes::Bytes, bulk: Vec<bytes::Bytes>) {
         header.session = connection.session.get();
         header.incarnation = self.incarnation();

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_come_in_order_and_who_leaves_early_is_skipped() {
+    fn tickets_pass_in_order_and_a_dropped_one_is_skipped() {
         let order = Order::new(Incarnation(3), Transno(0));
         let [a, b, c] = [order.give(), order.give(), order.give()];
         for transno in [a, b, c] {

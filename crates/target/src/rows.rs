@@ -15,7 +15,7 @@ wire_struct! {
     pub struct SessionRow {
         /// Its client.
         pub client: ClientId,
-        /// What the client says it is.
+        /// The client's description of itself.
         pub description: String,
         /// When it began, nanoseconds since 1970; for people.
         pub created_ns: i64,

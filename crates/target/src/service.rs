@@ -74,7 +74,7 @@ pub struct SessionInfo {
     pub session: SessionId,
     /// Its client.
     pub client: ClientId,
-    /// What the client says it is.
+    /// The client's description of itself.
     pub description: String,
     /// True while it has a connection.
     pub connected: bool,

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_was_told_when_its_reply_has_left_on_the_connection_that_it_has() {
+    fn a_reply_counts_once_it_has_left_on_the_current_connection() {
         let session = session();
         assert!(matches!(session.begin(2, 1), Begin::Execute));
         session.expect_reply(Transno(7));

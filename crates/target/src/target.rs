@@ -166,7 +166,7 @@ impl Target {
     }
 
     /// Whether the client of `session` has the reply to the change `transno`, its request of `sequence` in `slot`, or
-    /// will not ask for it again.
+    /// will not request it again.
     pub fn has_reply_received(&self, session: SessionId, slot: u16, sequence: u64, transno: Transno) -> bool {
         let sessions = self.core.sessions.borrow();
         sessions.get(&session).is_none_or(|session| session.has_reply_received(slot, sequence, transno))

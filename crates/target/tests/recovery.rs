@@ -150,7 +150,7 @@ fn replied_writes_come_back_with_their_bytes() {
 
 /// add |power, the client is away| window ends
 #[test]
-fn a_client_that_misses_the_window_is_evicted_and_told_what_it_lost() {
+fn a_client_that_misses_the_window_is_evicted_and_notified_of_what_it_lost() {
     let setup = Setup { commit_interval: Duration::from_secs(3600), ..Setup::default() };
     let world = World::new(6, setup);
     let (a, b) = (world.client("a"), world.client("b"));

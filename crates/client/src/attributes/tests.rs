@@ -1,4 +1,4 @@
-//! What is asked of the MDT for attributes to set, and what a file is like afterwards.
+//! What the MDT receives for attributes to set, and what a file is like afterwards.
 
 use super::*;
 use crate::testing::{Dice, attr};

@@ -51,7 +51,7 @@ pub(crate) struct Accesses {
 }
 
 impl Accesses {
-    /// It was read at `at_ns`. False if there are `most` already: it is not told.
+    /// It was read at `at_ns`. False if there are `most` already: the MDT is not notified of it.
     pub fn note(&self, fid: Fid, at_ns: i64, now: Time, most: usize) -> bool {
         let mut noted = self.noted.borrow_mut();
         let before = noted.get(&fid).copied();
@@ -68,7 +68,7 @@ impl Accesses {
         self.noted.borrow().get(&fid).map(|accessed| accessed.at_ns)
     }
 
-    /// What the MDT is to be told: it is on its way from now on.
+    /// The access time to send to the MDT: it is in flight from now on.
     pub fn take(&self, fid: Fid) -> Option<i64> {
         let mut noted = self.noted.borrow_mut();
         let accessed = noted.get_mut(&fid).filter(|accessed| !accessed.is_sent)?;
@@ -96,7 +96,7 @@ impl Accesses {
         due.map(|(fid, _)| *fid).collect()
     }
 
-    /// Nothing is left to be told.
+    /// Nothing is left to send.
     pub fn is_empty(&self) -> bool {
         self.noted.borrow().is_empty()
     }

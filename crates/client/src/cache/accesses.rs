@@ -25,7 +25,7 @@ impl FileState {
     fn last_times(&self) -> (i64, i64) {
         let like = self.attributes.like.borrow();
         let Some((_, attr)) = like.as_ref().filter(|_| self.buffered.borrow().is_clean()) else {
-            // It has changed since anybody told.
+            // It has changed since anybody received it.
             return (i64::MIN, i64::MAX);
         };
         let written_ns = self.told().map_or(i64::MIN, |(_, written_ns)| written_ns);
@@ -73,7 +73,7 @@ impl Client {
         let (accesses, now_ns) = (&self.inner.cache.accesses, self.env().unix_time().0);
         let accessed_ns = accesses.at_ns(fid).map_or(accessed_ns, |noted_ns| noted_ns.max(accessed_ns));
         let moves = self.inner.options.access_times.moves(now_ns, accessed_ns, changed_ns);
-        // Only an MDT that understands it is told.
+        // Only an MDT that understands it is notified.
         let is_told = moves && self.inner.peers.mdt().session.has_feature(features::ACCESS_TIMES);
         if !is_told || !accesses.note(fid, now_ns, self.env().now(), most) {
             return false;
@@ -91,7 +91,7 @@ impl Client {
         attr
     }
 
-    /// The access time of a file that the MDT is to be told with its close: on its way from now on.
+    /// The access time that the MDT receives with the file's close: in flight from now on.
     pub(crate) fn take_access(&self, fid: Fid) -> Option<i64> {
         if planted(Bug::AccessTimeNotSent) { None } else { self.inner.cache.accesses.take(fid) }
     }
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// Sees to it that what stays open, or is closed without a word, is told some day.
+    /// Sees to it that access times of files that stay open, or whose close sends none, are sent some day.
     fn look_after_accesses(&self) {
         if self.inner.cache.accesses.ageing.replace(true) {
             return;

@@ -1,4 +1,4 @@
-//! What a file says of itself beside what the mount was told: its commit level (`ops/levels.rs`), its inline bound
+//! Choices of a file beside the mount's options: its commit level (`ops/levels.rs`), its inline bound
 //! (`cache/inline.rs`).
 //!
 //! Such choices stand in the inode, come with the attributes, and are made by extended attributes. They go before the mount's.
@@ -7,7 +7,7 @@ use forebay_proto::message::{COMMIT_XATTR, CommitLevel, INLINE_XATTR, InlineBoun
 
 use crate::leases::Ticket;
 
-/// What a file says of itself, and of when that is.
+/// A choice of a file, and of when it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known<T> {
     own: Option<T>,
@@ -21,17 +21,17 @@ impl<T> Default for Known<T> {
 }
 
 impl<T: Copy> Known<T> {
-    /// As it was given the file by a change that was `asked`.
+    /// As a change by the request `asked` set it.
     pub fn new(own: Option<T>, asked: Ticket) -> Self {
         Self { own, asked }
     }
 
-    /// None: what the mount says counts.
+    /// `None`: the mount's option applies.
     pub fn own(&self) -> Option<T> {
         self.own
     }
 
-    /// As a reply to what was `asked` says. Replies come in any order: what was asked for before counts less.
+    /// As the reply to the request `asked` has it. Replies come in any order: an earlier request counts less.
     pub fn see(&mut self, own: Option<T>, asked: Ticket) {
         if asked >= self.asked {
             *self = Self { own, asked };
@@ -46,7 +46,7 @@ impl Known<CommitLevel> {
     }
 }
 
-/// What an extended attribute chooses. None: what the mount says.
+/// What an extended attribute chooses. `None`: the mount's option.
 pub(crate) enum Choice {
     Level(Option<CommitLevel>),
     InlineBound(Option<InlineBound>),

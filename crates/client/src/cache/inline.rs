@@ -1,9 +1,9 @@
 //! Small files whose bytes lie with the MDT (see `ops::inline` there): one round trip to open and read, none to an OST to write.
 //!
-//! Invariant: what is answered from bytes that are kept here is what the MDT would have answered at some time during the call: it said
-//! so under a lease that still holds, or is asked whether they are still those.
-//! Invariant: no OST is asked anything of such a file, nor while a handle of before the MDT ended the session is not open again:
-//! somebody may have closed it with its bytes meanwhile.
+//! Invariant: a reply from bytes that are cached here is what the MDT would have replied at some time during the call:
+//! the MDT sent them under a lease that still holds, or confirms that they are current.
+//! Invariant: no OST receives a request about such a file, nor while a handle from before the MDT ended the session is
+//! not open again: somebody may have closed it with its bytes meanwhile.
 //! Invariant: bytes that go with a close count as on their way until it is replied: a recall waits for that. So the close has a slot of
 //! the session before they are taken: it waits for no request that others may hold up until the recall is answered.
 
@@ -28,8 +28,8 @@ use crate::{
 };
 
 impl Client {
-    /// Takes over what a reply of the MDT told of a file, and its bytes if they came along. Errors: EIO if they are not as long as the
-    /// file.
+    /// Takes over what a reply of the MDT contains of a file, and its bytes if they came along. Errors: EIO if they are
+    /// not as long as the file.
     pub(crate) fn learn_bytes(&self, file: &FileState, attr: &Attr, bulk: Bytes) -> ClientResult<()> {
         if attr.flags & attr_flags::INLINE == 0 || bulk.is_empty() {
             return Ok(());
@@ -94,7 +94,7 @@ impl Client {
         Ok(())
     }
 
-    /// How large a file may be to go to the MDT: what it says itself (`own`) counts, else what the mount says.
+    /// The largest size that is sent to the MDT: the file's own bound (`own`) if it has one, else the mount's.
     pub(crate) fn most_inline(&self, own: Option<InlineBound>) -> usize {
         let own = own.filter(|_| !planted(Bug::InlineBoundIgnored));
         own.map_or(self.inner.options.inline_bytes, InlineBound::bytes)
@@ -107,9 +107,9 @@ impl Client {
         }
     }
 
-    /// The bytes of a file that is written to for the last time, if they may lie with the MDT: nobody else has it open, and no OST was
-    /// asked for anything. They are on their way from now on, in this slot.
-    /// Attributes that are kept back go along.
+    /// The bytes of a file that is written to for the last time, if they may lie with the MDT: nobody else has it open,
+    /// and no OST has received a request about it. They are in flight from now on, in this slot. Delayed attributes go
+    /// along.
     pub(crate) async fn take_inline(&self, file: &FileState) -> Option<(Reservation, Taken<Writer>, Option<SetAttr>)> {
         let most = self.most_inline(file.attributes.inline_bound.get().own());
         let may_be_taken = || {

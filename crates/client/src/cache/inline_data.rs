@@ -18,8 +18,8 @@ pub(crate) struct Inline {
 pub(crate) struct InlineData(RefCell<Option<Inline>>);
 
 impl InlineData {
-    /// Takes over what the MDT says of a file whose latest truncate epoch is `epoch`, as far as is known. Replies may come in any order;
-    /// within an epoch bytes come to the MDT, and never leave it.
+    /// Takes over what the MDT replied about a file whose latest known truncate epoch is `epoch`. Replies may come in
+    /// any order; within an epoch bytes come to the MDT, and never leave it.
     pub fn learn(&self, attr: &Attr, epoch: u64) {
         let mut inline = self.0.borrow_mut();
         let is_here = attr.flags & attr_flags::INLINE != 0;
@@ -34,12 +34,12 @@ impl InlineData {
         }
     }
 
-    /// The MDT, asked after it had said that they lie there, says that they do not any more.
+    /// The MDT had replied that they lie there, and now replies that they do not any more.
     pub fn left(&self, epoch: u64) {
         self.0.borrow_mut().take_if(|inline| inline.epoch <= epoch);
     }
 
-    /// The bytes came with a reply that told of `attr`.
+    /// The bytes came with a reply that had `attr`.
     pub fn keep(&self, attr: &Attr, bytes: Bytes) {
         if let Some(inline) = self.0.borrow_mut().as_mut().filter(|inline| inline.epoch == attr.truncate_epoch) {
             inline.bytes = Some(bytes);

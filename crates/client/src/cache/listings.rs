@@ -1,4 +1,5 @@
-//! Directories that were listed lately, and how many names to bring with the next lookup. Pure; the asking: `statahead`.
+//! Directories that were listed lately, and how many names to bring with the next lookup. Pure; the requests:
+//! `statahead`.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -17,9 +18,9 @@ struct Listing {
     used: Time,
     /// Names that were listed and not brought.
     left: u64,
-    /// How many to ask for next.
+    /// How many to request next.
     names: u32,
-    /// None are asked for before.
+    /// None are requested before.
     quiet_until: Time,
     /// Some are on their way.
     coming: bool,
@@ -41,7 +42,7 @@ impl Listings {
         }
     }
 
-    /// A name is looked up: how many others to ask for with it. Then [`Listings::brought`] is due.
+    /// A name is looked up: how many others to request with it. Then [`Listings::brought`] is due.
     pub fn begin(&self, dir: Fid, now: Time) -> Option<u32> {
         let mut listings = self.0.borrow_mut();
         let listing = listings.get_mut(&dir)?;

@@ -31,7 +31,7 @@ impl KnownSize {
         self.seen
     }
 
-    /// Somebody told the size in `epoch`; a newer epoch makes everything known before void.
+    /// A size in `epoch` was received; a newer epoch makes everything known before void.
     pub fn see(&mut self, epoch: u64, bytes: u64) {
         if epoch > self.epoch {
             *self = Self::new(epoch, bytes);
@@ -50,7 +50,7 @@ impl KnownSize {
 
     /// The home has ended the session: this client's raises may be lost.
     pub fn forget_raises(&mut self) {
-        // What wanted one has failed, or asks again.
+        // The reads that wanted one have failed, or request it again.
         (self.raised, self.wanted) = (0, 0);
     }
 

@@ -14,7 +14,7 @@ use crate::{Client, delayed::queue::Scope, leases::Ticket};
 impl Client {
     /// How many names to look up beside this one, if any.
     fn looks_at_listed(&self, request: &Lookup) -> Option<u32> {
-        // Of others than the superuser each is asked for by itself.
+        // For others than the superuser, each is requested alone.
         let is_plain = request.caller.uid == 0 && !matches!(&request.name[..], b"." | b"..");
         if !is_plain {
             return None;
@@ -28,7 +28,7 @@ impl Client {
         let names = self.looks_at_listed(request)?;
         let coming = Coming { client: self, dir: request.parent };
         self.flush_delayed(Scope::Entries(request.parent)).await;
-        // The MDT may not know of these what programs were told.
+        // The MDT may not know yet what programs were shown of these.
         let concerned = self.inner.delayed.queue.borrow().inodes();
         let question = LookupStatahead { lookup: request.clone(), names };
         let reply = self.call(&question, Scope::SetAttrs, self.changes(request.parent)).await.ok()?.reply;

@@ -19,7 +19,7 @@ use crate::{
     payload::Run,
 };
 
-/// What a client keeps back, of all files.
+/// Buffered writes of a client, of all files.
 #[derive(Default)]
 pub(crate) struct WriteBack {
     /// Bytes kept, or on their way.
@@ -32,7 +32,7 @@ pub(crate) struct WriteBack {
     pub files: RefCell<BTreeSet<Fid>>,
     /// The task that looks after their age runs.
     pub ageing: Cell<bool>,
-    /// All OSTs are being asked for room.
+    /// Grants are being requested from all OSTs.
     pub asking: Cell<bool>,
     /// Where there is room for what is kept.
     pub room: GrantedSpace,
@@ -148,7 +148,7 @@ impl<W> BufferedWrites<W> {
 }
 
 impl WriteBack {
-    /// So much more may be kept back, of `bound`.
+    /// That many more bytes may be buffered, of `bound`.
     pub fn has_room_for(&self, length: u64, bound: u64) -> bool {
         self.bytes.get() + length <= bound
     }

@@ -1,6 +1,7 @@
 //! Runs the queue of delayed operations: a request is sent after the operations that it depends on were executed.
 //!
-//! One flush for all: [`Client::flush_delayed`]. One way to ask the MDT: [`Client::call`], which flushes what is in scope, and sends.
+//! One flush for all: [`Client::flush_delayed`]. One way to call the MDT: [`Client::call`], which flushes what is in
+//! scope, and sends.
 //! Losses of delayed operations are reported by [`Inner::report_loss`], those of an ended session by [`crate::session::eviction`].
 
 use forebay_env::{Boxed, Bug, planted};

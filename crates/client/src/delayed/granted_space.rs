@@ -1,4 +1,4 @@
-//! Space that OSTs have granted for buffered writes. Pure; the asking: `write_back/space.rs`.
+//! Space that OSTs have granted for buffered writes. Pure; the requests: `write_back/space.rs`.
 //!
 //! Invariant: no more is counted on than an OST has granted; what it uses up on the way is counted twice rather than not at all.
 
@@ -19,7 +19,7 @@ pub(crate) fn cost(bytes: u64, pieces: u64) -> u64 {
     bytes + pieces * limits::PIECE_SPACE_BYTES
 }
 
-/// As a request tells it.
+/// The cost as a request states it.
 pub(crate) fn request_cost(bytes: u64, pieces: usize) -> u32 {
     u32::try_from(cost(bytes, pieces as u64)).expect("a request has few bytes")
 }
@@ -45,15 +45,15 @@ pub(crate) struct Share {
     pub granted: u64,
     /// All that was used so far.
     pub used: u64,
-    /// There was less than was wanted: it is not asked again before.
+    /// There was less than was wanted: no request for more before this time.
     pub refused_until: Time,
-    /// It is being asked for more than is needed now.
+    /// A request for more than is needed now is in flight.
     pub asking: bool,
     /// It is being given back.
     pub giving: bool,
     /// Somebody counted on it since that was looked at last.
     pub wanted: bool,
-    /// It is asked one thing after another.
+    /// Requests to it are sent one after another.
     pub turn: Rc<Mutex<()>>,
 }
 
@@ -138,7 +138,7 @@ impl GrantedSpace {
         osts.into_iter().filter(|ost| is_low(ost)).collect()
     }
 
-    /// What nobody has counted on since this was asked last, and is more than `held`: it is being given back now.
+    /// Grants above `held` that nothing has relied on since the last call: they are being given back now.
     pub fn unused(&self, held: u64) -> Vec<u32> {
         let mut shares = self.osts.borrow_mut();
         let is_unused = |share: &mut Share| {

@@ -42,7 +42,7 @@ const SET_IDS: u32 = 0o6000;
 /// An open file, or one that [`Client::create_delayed`] has answered for: open as soon as the MDT has made it.
 #[derive(Clone)]
 pub struct PendingFile {
-    /// Who asked for it; nobody where it was open at once.
+    /// The client that creates it; `None` if the file was open at once.
     client: Option<Client>,
     inner: Rc<Made>,
 }
@@ -58,14 +58,15 @@ impl PendingFile {
         self.inner.result.borrow().clone()
     }
 
-    /// Takes a small write to a file that is still coming: it is kept back as soon as it has come. False: it has to wait for that.
+    /// Takes a small write to a pending create: it is buffered as soon as the file exists. False: the write has to wait
+    /// for that.
     pub fn write(&self, offset: u64, data: &Bytes) -> bool {
         let mut on_pending = self.inner.on_pending.borrow_mut();
         let (Some(client), Some(on_pending)) = (&self.client, on_pending.as_mut()) else { return false };
         client.write_on_pending_create(on_pending, offset, &Payload::from(data.clone()))
     }
 
-    /// The open file: has the MDT asked for it at once. Errors: EIO if the change was lost.
+    /// The open file: has the create sent at once. Errors: EIO if the change was lost.
     pub async fn file(&self) -> ClientResult<OpenFile> {
         if let Some(result) = self.arrived() {
             return result;
@@ -108,8 +109,8 @@ struct Answerable {
 }
 
 impl Client {
-    /// Makes a regular file and opens it, as [`Client::create`] does: what it will be like, before the MDT is asked. `None`: the MDT
-    /// has to be asked first.
+    /// Creates a regular file and opens it, as [`Client::create`] does: what it will be like, before a request is sent
+    /// to the MDT. `None`: the MDT has to execute it first.
     pub fn create_delayed(
         &self,
         caller: &Caller,
@@ -229,7 +230,7 @@ impl Client {
         Some(attr)
     }
 
-    /// Takes the only name of a file away. False: the MDT has to be asked first.
+    /// Removes the only name of a file. False: the MDT has to execute it first.
     pub(crate) fn delay_unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
         let file = |file: &SoleLease| !mode::is_dir(file.mode) && file.nlink == 1;
         let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, file) else {
@@ -242,7 +243,7 @@ impl Client {
         true
     }
 
-    /// Removes a directory that has no names. False: the MDT has to be asked first.
+    /// Removes a directory that has no names. False: the MDT has to execute it first.
     pub(crate) fn delay_rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
         let empty =
             |dir: &SoleLease| mode::is_dir(dir.mode) && dir.nlink == 2 && self.inner.mdt.leases.is_empty(dir.fid);
@@ -319,7 +320,8 @@ impl Client {
         if self.level() == CommitLevel::Commit {
             return None;
         }
-        // The MDT leases no names of a directory of level `commit`; until it has them back, they are asked for.
+        // The MDT grants no entries-write lease on a directory of level `commit`; until it has recalled one, changes
+        // are sent to it.
         let dir = self.inner.mdt.leases.answers_for(parent).filter(|dir| !commits(dir))?;
         // What the owner may, no access control list takes away; of others the MDT knows.
         let owner_may = dir.uid == caller.uid && dir.mode & 0o300 == 0o300;
@@ -385,7 +387,8 @@ impl Client {
 }
 
 impl Inner {
-    /// The MDT wants the names of a directory back: that is said when all changes of them have come to pass.
+    /// The MDT recalls the lease on the entries of a directory: the client acknowledges when all changes of them are
+    /// applied.
     pub(crate) fn give_names_back(self: &Rc<Self>, fid: Fid) -> impl Future<Output = ()> + 'static {
         self.mdt.leases.stop_answering(fid);
         let client = Client { inner: self.clone() };

@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    /// The file has come: what was done with it is kept back, or done.
+    /// The file exists: what was done with it is buffered, or done.
     pub(crate) async fn adopt_pending(&self, on_pending: OnPendingCreate, parent: Fid, file: &OpenFile) {
         let (state, fid) = (file.state().clone(), file.fid());
         state.activity.made_in.set(Some(parent));
@@ -120,8 +120,9 @@ impl Client {
         }
     }
 
-    /// The names of a directory are given back: what was done with files on a pending create in it goes first. Whoever asked for it may
-    /// have done so before the MDT counted the data of these files as leased.
+    /// The lease on the entries of a directory is given back: what was done with files on a pending create in it is
+    /// sent first. The client that caused the recall may have sent its request before the MDT counted the data of these
+    /// files as leased.
     pub(crate) async fn flush_made_in(&self, dir: Fid) {
         for file in self.inner.made_in(dir) {
             // What is lost of it, its handles report.
@@ -130,7 +131,8 @@ impl Client {
         }
     }
 
-    /// The file has come, but the MDT has ended the session since: others may have changed it, and its handles tell what is lost.
+    /// The file exists, but the MDT has ended the session since: others may have changed it, and its handles report
+    /// what is lost.
     fn lose_pending_of(&self, file: &FileState, on_pending: OnPendingCreate) {
         if on_pending.bytes > 0 {
             self.lose_buffered(file.fid, &instance_is_over());
@@ -173,7 +175,7 @@ impl Client {
 }
 
 impl Inner {
-    /// Files of which something is kept back that were made ahead in the directory.
+    /// Files with delayed changes that were created ahead in the directory.
     pub(crate) fn made_in(&self, dir: Fid) -> Vec<Rc<FileState>> {
         let keeps =
             |file: &Rc<FileState>| !file.buffered.borrow().is_clean() || self.delayed.has(Scope::SetAttr(file.fid));

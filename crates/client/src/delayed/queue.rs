@@ -1,8 +1,8 @@
 //! The queue of delayed operations. Pure: it knows neither `Client` nor the network.
 //!
-//! A delayed operation was acknowledged by the client, and the MDT has not replied to it yet. The queue knows which ones there are,
-//! and what each concerns. A request that depends on some of them is sent after these were executed ([`super::flush`]); a [`Scope`] says
-//! which.
+//! A delayed operation was acknowledged by the client, and the MDT has not replied to it yet. The queue knows which
+//! ones there are, and what each concerns. A request that depends on some of them is sent after these were executed
+//! ([`super::flush`]); a [`Scope`] names them.
 //!
 //! Invariant: operations have rising numbers, in the order in which they were acknowledged. A flush waits for those that were there
 //! when it began ([`DelayedQueue::mark`]), so it ends however many follow.
@@ -47,8 +47,8 @@ pub(crate) enum Scope<'a> {
     SetAttrs,
     /// The SETATTR of one file.
     SetAttr(Fid),
-    /// Closes of files. No other scope has them: a close may have to wait for the very request that asks. A file without a name has its
-    /// space until then.
+    /// Closes of files. No other scope has them: a close may have to wait for the request itself. A file without a name
+    /// has its space until then.
     Closes,
 }
 

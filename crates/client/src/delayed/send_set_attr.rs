@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl Client {
-    /// Sets attributes of a file without asking anybody. `None`: the MDT has to be asked.
+    /// Sets attributes of a file without a request. `None`: the MDT has to set them.
     ///
     /// The kernel names no handle with fchown, fchmod and futimens.
     pub(crate) fn delay_set_attr(&self, caller: &Caller, fid: Fid, changes: &SetAttributes) -> Option<Attr> {
@@ -81,7 +81,7 @@ impl Client {
         Some(attr)
     }
 
-    /// What a file is like that only this client has open: if nothing has happened to it since that was told.
+    /// Attributes of a file that only this client has open: if nothing has happened to it since they were received.
     fn like(&self, file: &FileState) -> Option<Attr> {
         let (asked, mut attr) = file.attributes.like.borrow().clone()?;
         attr.size = attr.size.max(file.size.borrow().seen()).max(file.buffered.borrow().end());
@@ -91,8 +91,8 @@ impl Client {
         self.inner.mdt.leases.is_unchanged(file.fid, asked).then_some(attr)
     }
 
-    /// Attributes of a file of which some are kept back, the modification time among them: nothing was written since. The kernel asks
-    /// for them before it changes the owner.
+    /// Attributes of a file of which some are delayed, the modification time among them: nothing was written since. The
+    /// kernel requests them before it changes the owner.
     pub(crate) fn known_as_set(&self, fid: Fid) -> Option<Attr> {
         if !self.inner.delayed.has(Scope::SetAttr(fid)) {
             return None;
@@ -115,12 +115,12 @@ impl Client {
         if is_ours { self.like(file) } else { None }
     }
 
-    /// Some are kept back, or on their way.
+    /// Some are delayed, or in flight.
     pub(crate) fn sets_any(&self) -> bool {
         self.inner.delayed.has(Scope::SetAttrs)
     }
 
-    /// Sends what has been kept back for `age`.
+    /// Sends what has been delayed for `age`.
     pub(crate) fn send_set_of_age(&self, age: Duration) {
         let now = self.env().now();
         let set_attrs = self.inner.delayed.queue.borrow().set_attrs();
@@ -134,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Sends what is kept back of the file, if it is not on its way.
+    /// Sends the delayed attributes of the file, if they are not in flight.
     pub(crate) fn start_set_attr(&self, file: &Rc<FileState>) {
         let Some(set_attr) = file.take_set_attr() else { return };
         let (client, file, busy) = (self.clone(), file.clone(), file.busy());
@@ -180,7 +180,7 @@ impl Client {
 }
 
 impl Inner {
-    /// Nothing of it is kept back any more.
+    /// No attribute of it is delayed any more.
     pub(crate) fn end_set(&self, fid: Fid) {
         self.delayed.queue.borrow_mut().end_set_attr(fid);
         self.delayed.ended.notify_waiters();

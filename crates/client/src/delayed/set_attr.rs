@@ -12,11 +12,11 @@ use crate::SetAttributes;
 /// Who else may set what is not known here.
 const SUPERUSER: Caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
 
-/// Attributes of one file that are kept back.
+/// Delayed attributes of one file.
 pub(crate) struct DelayedSetAttr {
     pub slot: Reservation,
     pub changes: SetAttributes,
-    /// When the last of them was set, as its program was told.
+    /// When the last of them was set, as it was acknowledged to its program.
     pub at_ns: i64,
     /// It is sent as soon as somebody waits, or it has been here for long enough.
     pub since: Time,

@@ -73,7 +73,7 @@ pub(crate) struct Made {
 
 /// What was done with a file that is still coming.
 pub(crate) struct OnPendingCreate {
-    /// What programs were told that it is like.
+    /// Its attributes as programs were shown them.
     pub attr: Attr,
     pub writes: Vec<(u64, Payload)>,
     pub bytes: u64,

@@ -87,7 +87,8 @@ fn ask(file: &OpenFile, event: Event) -> ClientResult<()> {
     }
 }
 
-/// After which calls one reports no loss of before again: fsync is told whatever others were told, close whatever calls were.
+/// After which calls one reports no earlier loss again: fsync reports it whatever others have reported, close whatever
+/// ordinary calls have.
 fn is_silenced_by(event: Event, before: Event) -> bool {
     match event {
         Event::Loss => false,
@@ -110,7 +111,7 @@ fn each_handle_reports_a_loss_once_to_calls_to_close_and_to_fsync() {
             let result = ask(&one, *event).map_err(|error| error.errno);
             assert_eq!(result, expected, "{:?} as number {at} of {events:?}", event);
         }
-        // What one handle was told the other one is told too.
+        // What one handle reported, the other one reports too.
         let was_lost = events.contains(&Event::Loss);
         for event in [Event::Call, Event::Close, Event::Fsync] {
             assert_eq!(ask(&other, event).is_err(), was_lost, "{event:?} of the other handle after {events:?}");

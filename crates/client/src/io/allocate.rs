@@ -173,7 +173,7 @@ impl Client {
             let request = forebay_proto::message::Allocate { object, offset, length, attr_epoch };
             let called = self.ost_of(at, range.ost).await?.call(&request, self.change_call(file)).await?;
             file.state().told_time(called.reply.attr_epoch.max(at.attr_epoch), called.reply.mtime_ns);
-            // One that got nowhere would be asked for ever.
+            // A request that got nowhere would be repeated for ever.
             offset = called.reply.end.max(offset + 1);
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Appends: bytes to wherever the file ends, whole, and apart from those of all other appenders.
 //!
-//! Invariant: nobody is told of a size, here or elsewhere, before the bytes that make it are there.
+//! Invariant: nobody is shown a size, here or elsewhere, before the bytes that make it are there.
 //!
 //! | where the file ends | requests, one after another |
 //! |---|---|
@@ -132,7 +132,7 @@ impl Client {
         let (place, fill) = self.reserve_place(file, &at, data.len() as u32).await?;
         let written = PlaceWrites::default();
         if let Err(trouble) = self.write_place(file, &at, &place, data, &written).await {
-            // If this is not heard either, others wait for a while, and then do without.
+            // If this request is lost too, others wait for a while, and then do without.
             let given_up = CompleteAppend { length: 0, ..fill };
             let _ = self.ost_of(&at, at.layout.home()).await?.call(&given_up, Call::default()).await;
             self.remove_written(file, &at, written).await;
@@ -163,7 +163,7 @@ impl Client {
         Ok((place, CompleteAppend { object, number, file_offset, length, attr_epoch, before: Vec::new() }))
     }
 
-    /// Has the home show what was written to a place. Stale: the place is void. Other errors do not say whether it is.
+    /// Has the home show what was written to a place. Stale: the place is void. Other errors leave open whether it is.
     async fn fill_place(&self, file: &OpenFile, at: &Snapshot, fill: &CompleteAppend) -> Result<(), Trouble> {
         let home = self.ost_of(at, at.layout.home()).await?;
         let Called { reply, transno, .. } = home.call(fill, self.change_call(file)).await?;
@@ -222,8 +222,8 @@ impl Client {
         Ok(())
     }
 
-    /// Bytes beyond the end of the file would show in a hole that is made there later. What an OST does not hear of stays, unless this
-    /// client ends with the file open: then the MDT removes it.
+    /// Bytes beyond the end of the file would show in a hole that is made there later. Bytes whose OST does not receive
+    /// the request stay, unless this client ends with the file open: then the MDT removes them.
     async fn remove_written(&self, file: &OpenFile, at: &Snapshot, written: PlaceWrites) {
         let removals = written.into_inner().into_iter().map(|(ost, removal)| {
             let (client, at, call) = (self.clone(), at.clone(), self.change_call(file));

@@ -40,11 +40,11 @@ pub(crate) type RangeBytes = (Range<u64>, Vec<Bytes>);
 pub(crate) enum BadReply {
     /// The bytes at this object offset do not match the sum their writer made.
     Damaged { offset: u64 },
-    /// It does not cover what was asked for.
+    /// It does not cover the requested range.
     Malformed(&'static str),
 }
 
-/// The bytes of one request's reply, for each range of the file asked for, holes as zeros; every block verified.
+/// The bytes of one request's reply, for each requested range of the file, holes as zeros; every block verified.
 pub(crate) fn object_bytes(
     fid: Fid,
     asked: &[ObjectRange],

@@ -1,6 +1,6 @@
 //! copy_file_range(2): from one file to another through this client, not through the program.
 //!
-//! Invariant: a call holds at most [`limits::COPY_STEP_BYTES`] at a time, and what it says it copied was written.
+//! Invariant: a call holds at most [`limits::COPY_STEP_BYTES`] at a time, and what it reports as copied was written.
 //! Holes are passed over only by not being read: they arrive as zeros.
 
 use bytes::Bytes;
@@ -8,9 +8,9 @@ use bytes::Bytes;
 use crate::{Client, ClientResult, OpenFile, limits};
 
 impl Client {
-    /// Copies up to `length` bytes from `offset_in` of `from` to `offset_out` of `to`, and less where `from` ends, after
-    /// [`limits::COPY_BYTES`], when `enough` says so between two steps, or when a step fails that is not the first. 0: `from`
-    /// ends there.
+    /// Copies up to `length` bytes from `offset_in` of `from` to `offset_out` of `to`. It copies less where `from`
+    /// ends, after [`limits::COPY_BYTES`], when `enough` returns true between two steps, or when a step fails that is
+    /// not the first. 0: `from` ends there.
     ///
     /// Errors: of a read or a write, if nothing was copied.
     pub async fn copy_range(

@@ -49,8 +49,8 @@ impl Client {
         Ok(self.try_fresh(file.state(), &attempt).await?)
     }
 
-    /// Objects of deleted files were still to be destroyed on these OSTs (none: on any), and are now: who was told that there is no
-    /// room may find some.
+    /// Objects of deleted files were still to be destroyed on these OSTs (none: on any), and are now: a caller that
+    /// received ENOSPC may find space.
     pub(crate) async fn made_room(&self, file: &OpenFile, osts: Vec<u32>) -> bool {
         // Files that were removed and closed here may be among them. Not for ever: what is flushed may wait for this very write.
         let flush = async {

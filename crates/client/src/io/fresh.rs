@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Client {
-    /// The state of a file just opened, as it was `asked` for.
+    /// The state of a file just opened by the request `asked`.
     pub(crate) fn file_state(&self, asked: Ticket, attr: &Attr, layout: Layout) -> Rc<FileState> {
         if let Some(file) = self.inner.file(attr.fid) {
             file.adopt(asked, attr, Some(&layout));
@@ -62,7 +62,7 @@ impl Client {
             }
             self.refresh(file).await?;
             if file.version() == before {
-                // The OST is ahead of what the MDT tells: its reply is on the way.
+                // The OST is ahead of what the MDT replies: its reply to the MDT is on the way.
                 self.env().sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(100));
             }

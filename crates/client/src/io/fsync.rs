@@ -22,7 +22,7 @@ impl Client {
     pub fn fsync<'a>(&'a self, file: &'a OpenFile, _datasync: bool) -> Boxed<'a, ClientResult<()>> {
         Box::pin(async move {
             let was_good = file.check();
-            // A report of before is told once, here too.
+            // An earlier loss is reported once, here too.
             file.report_to_sync()?;
             was_good?;
             let _outside = self.flush_writes_through(file).await?;
@@ -88,7 +88,7 @@ impl Client {
     /// EIO if something acknowledged to this client was lost since the last `sync_all`.
     pub fn sync_all(&self) -> Boxed<'_, ClientResult<()>> {
         Box::pin(async move {
-            // What others keep back is on no target yet.
+            // What other clients buffer is on no target yet.
             self.mdt(Fid::ROOT, &FlushBuffered {}).await?;
             let osts =
                 try_all(self.env(), self.inner.peers.osts().into_iter().map(|ost| self.clone().begin(ost))).await;

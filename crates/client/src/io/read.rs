@@ -1,8 +1,8 @@
 //! Reads: all OSTs at once, every block verified, holes as zeros, cut at the end of the file.
 //!
-//! Where the file ends is the home's to tell. A range that ends within what is known (see `size`) needs no question; of
-//! one that goes beyond, bytes of other OSTs are read only *after* the size was asked for: else a write that both
-//! lands and raises the size in between would be read as zeros.
+//! The home decides where the file ends. A range that ends within what is known (see `size`) needs no request. If a
+//! range goes beyond, bytes of other OSTs are read only *after* the size was requested: else a write that both lands
+//! and raises the size in between would be read as zeros.
 
 use std::{iter, ops::Range, rc::Rc, slice};
 
@@ -116,8 +116,8 @@ impl Client {
         Ok(pieces)
     }
 
-    /// `at` with a layout that was asked for just now, if as far as is known a part of the range has no OSTs: others may have
-    /// written there since. What has none then is a hole.
+    /// `at` with a layout that was fetched just now, if as far as is known a part of the range has no OSTs: others may
+    /// have written there since. What has none then is a hole.
     pub(crate) async fn with_osts(
         &self,
         file: &FileState,
@@ -137,7 +137,7 @@ impl Client {
         }
     }
 
-    /// How long the file is, if that has to be asked before `ranges` are read; else the largest number.
+    /// How long the file is, if that has to be fetched before `ranges` are read; else the largest number.
     async fn size_for(&self, file: &FileState, at: &Snapshot, ranges: &[Range<u64>]) -> Result<u64, Trouble> {
         let (first, last) = (ranges.first().map_or(0, |range| range.start), ranges.last().map_or(0, |range| range.end));
         if last <= at.seen || at.layout.is_at_home(first, last.saturating_sub(first)) {
@@ -149,7 +149,7 @@ impl Client {
         Ok(size.max(at.seen))
     }
 
-    /// One request; asked again if its bytes arrive damaged: they may have been damaged on the way.
+    /// One request; sent again if its bytes arrive damaged: they may have been damaged on the way.
     async fn read_object(
         &self,
         file: &FileState,
@@ -194,7 +194,7 @@ async fn ask(peer: &Peer, at: &Snapshot, pieces: &[ObjectRange]) -> Result<Calle
     }
 }
 
-/// What a request has read. The home's reply tells how long the file is, if that is more than what is known. Pure.
+/// What a request has read. The home's reply has the file's length, if that is more than what is known. Pure.
 fn replied(at: &Snapshot, ost: u32, reply: &ReadReply, bytes: Vec<RangeBytes>) -> Vec<ReadPiece> {
     let is_home = ost == at.layout.home();
     let (file_bytes, settled) = (if is_home { reply.file_bytes.max(at.seen) } else { u64::MAX }, reply.settled);
@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// What replies of `file_bytes` tell of the size to whoever reads a range of a file of which `seen` bytes are known.
+    /// What `file_bytes` of replies mean for the size, for a read of a range of a file of which `seen` bytes are known.
     fn told(osts: Vec<u32>, seen: u64, range: Range<u64>, file_bytes: u64) -> Vec<u64> {
         let object = ObjectRef { fid: Fid { high: 0, low: 9 }, layout_generation: 1, truncate_epoch: 1 };
         let layout = Layout::plain(1, 64 << 10, osts);

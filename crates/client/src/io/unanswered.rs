@@ -1,7 +1,7 @@
 //! What became of changes that a target has not answered before it ended the session: they were done, or they never will be.
 //!
-//! Whoever closes the file for the last time tells the MDT how long it is, and then all others believe the MDT. So a client that
-//! lost any asks the OSTs before, as the MDT itself does for a client that is gone.
+//! The client that closes the file last sends its size to the MDT, and then all others rely on the MDT. So a client
+//! that lost changes fetches size and times from the OSTs first, as the MDT itself does for a client that is gone.
 
 use forebay_env::{Bug, planted};
 use forebay_proto::message::{GetAttr, GetObject, NEVER};
@@ -16,8 +16,9 @@ use crate::{
 };
 
 impl Client {
-    /// Learns size and times of a file of which changes were lost. The answer: truncate epoch, and the size in it as others are told
-    /// it. `None`: nothing was lost, or nobody can tell; then what was synced must not be cut, whatever else there is.
+    /// Fetches size and times of a file of which changes were lost. Returns the truncate epoch, and the size in it as
+    /// others are shown it. `None`: nothing was lost, or nobody knows; then what was synced must not be cut, whatever
+    /// else there is.
     ///
     /// OSTs that are away are waited for.
     pub(crate) async fn learn_what_was_done(&self, file: &FileState) -> Option<(u64, u64)> {

@@ -94,8 +94,8 @@ impl Client {
         Ok(written)
     }
 
-    /// Writes `runs`, which are in order and apart: all of them at once, or else each by itself, what of it there is room for, and where
-    /// OSTs are missing. `lost` is told why bytes are not there, for each run that misses some.
+    /// Writes `runs`, which are in order and apart: all of them at once, or else each alone, as much of it as there is
+    /// space for, and where OSTs are missing. `lost` receives why bytes are not there, for each run that misses some.
     ///
     /// Order: one run after another. One that goes elsewhere as its OST is full does so at the end of the file, and is not to find those
     /// behind it there already. `at`: what the requests of an attempt carry.
@@ -140,7 +140,8 @@ impl Client {
     ) -> ClientResult<Written> {
         let (length, mut written) = (run.len(), 0);
         while written < length {
-            // What an OST has no room for goes to another, if what came before it is there: asked for as a write of its own.
+            // Bytes for which an OST has no space go to another one, if what came before is there: as a write of their
+            // own.
             let rest = [run.skip(written)];
             let once = async || self.write_once(file, &at()?, &rest).await;
             match self.roomy(file, once).await {

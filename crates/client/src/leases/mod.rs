@@ -4,8 +4,9 @@
 //! recalled, when the MDT restarts, and when the MDT has replied to no request that was sent within the last
 //! [`LEASE_CLIENT_TERM`](forebay_proto::limits::LEASE_CLIENT_TERM): so the MDT knows when it is over without a message from the client.
 //!
-//! What is leased and cached is in the [`LeaseTable`], which is pure. [`Leases`] steps it: it brings the time, and after each step it
-//! tells the kernel's hook what has to be dropped. The table is not borrowed then, as a hook may call back.
+//! What is leased and cached is in the [`LeaseTable`], which is pure. [`Leases`] steps it: it brings the time, and
+//! after each step it notifies the kernel's hook of what has to be dropped. The table is not borrowed then, as a hook
+//! may call back.
 //!
 //! Invariant: an answer from here is what the MDT would have replied at some time during the call.
 //! Invariant: a recall is acknowledged to the MDT after the kernel was notified of what it may no longer cache
@@ -33,7 +34,7 @@ pub use self::table::Dropped;
 use self::table::LeaseTable;
 pub(crate) use self::table::{EntryChange, Holds, SoleLease, Ticket, commits};
 
-/// Hears what has to be dropped, at once. False: it may not have been heard yet, say it again.
+/// Notified at once of what has to be dropped. False: the kernel may not have received it, notify it again.
 pub(crate) type Hook = Rc<dyn Fn(Dropped) -> bool>;
 
 /// Everything that is kept. See the module.
@@ -41,7 +42,7 @@ pub(crate) struct Leases {
     env: Env,
     table: RefCell<LeaseTable>,
     hook: RefCell<Option<Hook>>,
-    /// The task that asks for recalls runs.
+    /// The task that polls for recalls runs.
     pub asking: Cell<bool>,
     /// Open handles that write: the MDT may count the data of their files as leased, whatever we know of it.
     pub writers: Cell<usize>,
@@ -68,7 +69,7 @@ impl Leases {
         self.step(|table| table.question(writes))
     }
 
-    /// No change of names is answered before it is asked for, in any directory, until the answer says that it is over. See
+    /// No change of entries is acknowledged before it is sent, in any directory, until the answer is dropped. See
     /// [`LeaseTable::pause_answering_all`].
     pub fn pause_answering_all(&self) -> AllPaused<'_> {
         self.step(LeaseTable::pause_answering_all);
@@ -85,7 +86,7 @@ impl Leases {
         OwnChange { leases: self, begun: self.step(|table| table.name_changes(parent, name)) }
     }
 
-    /// Tells what was dropped. What may not have been heard is to be said again.
+    /// Notifies the hook of what was dropped. Returns what may not have been received, to be delivered again.
     pub fn tell(&self, mut dropped: Vec<Dropped>) -> Vec<Dropped> {
         if !dropped.is_empty() {
             let hook = self.hook.borrow().clone();
@@ -99,7 +100,7 @@ impl Leases {
         self.run(run).0
     }
 
-    /// A step that ends leases: what the kernel may not have heard of that is to be said again.
+    /// A step that ends leases. Returns what the kernel may not have been notified of, to be delivered again.
     fn end(&self, run: impl FnOnce(&mut LeaseTable)) -> Vec<Dropped> {
         self.run(run).1
     }
@@ -179,7 +180,7 @@ of_the_table! {
     step data_recalled(recall: &DataRecall);
     step flushed(recall: DataRecall);
 
-    // Changes that are answered before they are asked for.
+    // Changes that are acknowledged before they are sent.
     step learn_changes(asked: Ticket, flags: u32, parent: Fid, fid: Option<Fid>);
     step answers_for(fid: Fid) -> Option<Attr>;
     step alone(parent: Fid, name: &[u8]) -> Option<SoleLease>;

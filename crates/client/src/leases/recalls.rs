@@ -15,7 +15,8 @@ use forebay_rpc::{ClientSession, SessionState};
 use crate::{Attr, Client, Dropped, client::Inner, delayed::queue::Scope, file::FileState, leases::Holds, limits};
 
 impl Client {
-    /// How long `attr` may be believed without asking again; the hook of [`Client::set_dropped`] hears when not any more.
+    /// How long `attr` may be cached without a request; when that ends earlier, the hook of [`Client::set_dropped`] is
+    /// notified.
     pub fn attributes_for(&self, attr: &Attr) -> Duration {
         self.inner.mdt.leases.attributes_for(attr)
     }
@@ -38,14 +39,14 @@ impl Client {
 }
 
 impl Client {
-    /// Tells what was dropped and may not have been heard.
+    /// Notifies the hook of what was dropped and may not have been received.
     pub(crate) fn deliver_dropped(&self, undelivered: Vec<Dropped>) {
         self.inner.tell_again(undelivered);
     }
 }
 
 impl Inner {
-    /// After something was learnt: sees to it that its recall is heard.
+    /// After something was cached under a lease: sees to it that its recall is received.
     pub fn listen(self: &Rc<Self>) {
         if !self.mdt.leases.asking.replace(true) {
             let (inner, session) = (Rc::downgrade(self), self.peers.mdt().session.clone());
@@ -69,7 +70,7 @@ impl Inner {
         }
     }
 
-    /// The MDT wants a lease on data back: what was kept back is sent, then that is said, at once.
+    /// The MDT recalls a lease on data: what was buffered is sent, then the MDT is notified at once.
     fn send_recalled(self: &Rc<Self>, recall: DataRecall, session: &ClientSession) {
         if self.mdt.leases.holds(recall.fid) == Holds::Ranges
             && let Some(file) = self.file(recall.fid)
@@ -152,8 +153,9 @@ async fn ask(owner: Weak<Inner>, session: ClientSession) {
     }
 }
 
-/// Says that what was kept back is sent. Of recalls in the answer the other question hears too, which sees to it that they are heard
-/// of before they are acknowledged: to say them twice would be to acknowledge while that still goes on.
+/// Reports that what was buffered is sent. The poll for recalls receives the recalls in the reply too, and sees to it
+/// that the kernel is notified before they are acknowledged. To deliver them here as well would acknowledge them while
+/// that still goes on.
 async fn say_flushed(inner: &Rc<Inner>, session: &ClientSession) {
     let Some(question) = inner.mdt.leases.what_is_flushed() else { return };
     let begun = inner.env.now();
@@ -162,12 +164,12 @@ async fn say_flushed(inner: &Rc<Inner>, session: &ClientSession) {
             inner.mdt.leases.heard(begun);
             recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));
         }
-        // Each is known by its number: it may be said twice.
+        // Each is known by its number: it may be reported twice.
         Err(_) => question.flushed.into_iter().for_each(|recall| inner.mdt.leases.flushed(recall)),
     }
 }
 
-/// Asks once, and does what the answer says. False if there was none.
+/// Sends one request, and does what the reply requires. False if there was no reply.
 async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecalls) -> bool {
     let Some(inner) = owner.upgrade() else { return false };
     let begun = inner.env.now();
@@ -175,7 +177,7 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
     let answer = session.ask(&question).await;
     let Some(inner) = owner.upgrade() else { return false };
     let Ok(recalls) = answer else {
-        // Each is known by its number: it may be said twice.
+        // Each is known by its number: it may be reported twice.
         question.flushed.into_iter().for_each(|recall| inner.mdt.leases.flushed(recall));
         inner.mdt.leases.return_later(question.returned);
         return false;
@@ -184,7 +186,7 @@ async fn pose(owner: &Weak<Inner>, session: &ClientSession, question: AwaitRecal
     inner.mdt.leases.answered(&question);
     let client = Client { inner: inner.clone() };
     for fid in recalls.fids.iter().copied().chain(recalls.data.iter().map(|recall| recall.fid)) {
-        // Who writes from now on is to be heard of.
+        // From now on, sizes that other clients write have to be watched.
         client.watch_after_recall(fid).await;
     }
     recalls.data.into_iter().for_each(|recall| inner.send_recalled(recall, session));

@@ -1,11 +1,12 @@
 //! Sizes of files that are open here and that others may make larger, for a kernel that acts by the size that it knows.
 //!
-//! As long as this client has a lease on the inode nobody else writes to the file. Where it has none it watches the size at the file's
-//! home: who makes the file larger has its reply when the hook has heard of it ([`Client::set_grown`]).
+//! As long as this client has a lease on the inode, nobody else writes to the file. Without one, it watches the size at
+//! the file's home: a client that extends the file gets its reply once the hook was notified ([`Client::set_grown`]).
 //!
-//! Invariant: what a hook heard was the file's size, or will be when the OST has replied to who made it larger.
+//! Invariant: a size that the hook received was the file's, or will be when the OST has replied to the client that
+//! extended it.
 //! Invariant: bounded ([`limits::WATCHES`]). Without a hook nothing is watched.
-//! Not here: files that this client writes to itself meanwhile, and sizes that become smaller: a read tells of those.
+//! Not here: files that this client writes to itself meanwhile, and sizes that become smaller: a read returns those.
 
 use std::rc::{Rc, Weak};
 
@@ -32,7 +33,7 @@ struct Watch {
     hook: Hook,
 }
 
-/// How a question is asked.
+/// How a request is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ask {
     AtOnce,
@@ -41,8 +42,8 @@ enum Ask {
 }
 
 impl Client {
-    /// `hook` is told of files that are open here and that others have made larger: which, how large it was known to be, and how large it
-    /// is. Who made it larger waits until that is done.
+    /// `hook` is notified of files that are open here and that other clients have extended: which, the size that was
+    /// known, and the new one. The client that extended the file waits until the hook has returned.
     pub fn set_grown(&self, hook: impl Fn(Fid, u64, u64) -> Boxed<'static, ()> + 'static) {
         *self.inner.watches.hook.borrow_mut() = Some(Rc::new(hook));
     }
@@ -142,11 +143,11 @@ impl Watch {
     }
 
     async fn end(&mut self, client: &Client) {
-        // Who is not heard of is dropped, too.
+        // If the request is lost, the OST drops this watcher too.
         let _ = self.ask(client, Ask::Ends).await;
     }
 
-    /// Asks once; what is larger the hook hears before anything else is asked.
+    /// Sends one request. The hook is notified of a larger size before anything else is sent.
     async fn ask(&mut self, client: &Client, how: Ask) -> Result<(), RpcError> {
         let unreachable = |error: crate::ClientError| RpcError::Unreachable(error.message);
         let peer = client.inner.peers.ost(self.home).await.map_err(unreachable)?;
@@ -154,8 +155,8 @@ impl Watch {
         let (waits, ends) = (how == Ask::Waits, how == Ask::Ends);
         let told = peer.session.ask(&WatchSize { object, known_bytes, waits, ends }).await?.file_bytes;
         if told > self.known && how != Ask::Ends {
-            // Not for what this client asks: the reply to who made it larger may be lost with the OST. And the kernel knows what its own
-            // programs write.
+            // Not for what this client writes: the reply to the client that extended the file may be lost with the OST.
+            // And the kernel knows what its own programs write.
             if self.file.upgrade().is_some_and(|file| file.told() == self.written) {
                 (self.hook)(self.fid, self.known, told).await;
             }

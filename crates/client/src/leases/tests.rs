@@ -38,7 +38,7 @@ fn with(test: impl FnOnce(&Sim, &Rc<Leases>)) {
     test(&sim, &leases);
 }
 
-/// A hook that hears what `hears` allows, and notes what it was told.
+/// A hook that receives what `hears` allows, and records it.
 fn hook(leases: &Leases, hears: bool) -> Rc<RefCell<Vec<Dropped>>> {
     let told = Rc::new(RefCell::new(Vec::new()));
     let notes = told.clone();

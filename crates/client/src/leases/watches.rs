@@ -1,4 +1,4 @@
-//! Files whose size is watched, and who is told. Pure; the watching: `size_watches`.
+//! Files whose size is watched, and who is notified. Pure; the watching: `size_watches`.
 
 use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 

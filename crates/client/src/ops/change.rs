@@ -60,7 +60,7 @@ impl Client {
     }
 }
 
-/// What a reply tells of the name that was changed.
+/// What a reply contains of the name that was changed.
 pub(crate) trait Names {
     /// Where it leads now.
     fn leads(&self) -> Option<Fid>;

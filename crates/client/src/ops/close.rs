@@ -32,7 +32,8 @@ struct GoesAlong {
 }
 
 impl GoesAlong {
-    /// The close of a handle, without what is set. `done`: epoch and size that the OSTs told of what was lost.
+    /// The close of a handle, without delayed attributes. `done`: epoch and size that the OSTs replied about lost
+    /// changes.
     fn close(&self, file: &FileState, handle: u64, wrote: bool, done: Option<(u64, u64)>) -> Close {
         let (truncate_epoch, size) = file.size_to_close(done);
         let (attr_epoch, mtime_ns) = file.time();
@@ -42,7 +43,7 @@ impl GoesAlong {
         let close = Close { fid, handle, wrote, size, truncate_epoch, mtime_ns, attr_epoch, sparse, inline, set };
         match &self.taken {
             None => close,
-            // No OST has told a time.
+            // No OST has replied with a time.
             Some(taken) => Close {
                 attr_epoch: taken.by().attr_epoch,
                 mtime_ns: taken.by().at_ns,
@@ -55,8 +56,9 @@ impl GoesAlong {
 }
 
 impl Client {
-    /// close(2) of one descriptor: reports acknowledged writes that were lost; sends what was kept back, unless nobody else can tell
-    /// where it is: then it goes a moment later, before anybody opens the file. The handle stays open.
+    /// close(2) of one descriptor: reports acknowledged writes that were lost. Sends buffered writes, unless nobody
+    /// else can notice that they are buffered: then they are sent a moment later, before anybody opens the file. The
+    /// handle stays open.
     ///
     /// Does not wait for servers for long: exec(2) closes descriptors too, perhaps the very exec that brings a server back.
     pub fn flush<'a>(&'a self, file: &'a OpenFile) -> Boxed<'a, ClientResult<()>> {
@@ -149,7 +151,8 @@ impl Client {
         Ok(())
     }
 
-    /// The file's writes are replied, or go along with the close. Returns that, and epoch and size that the OSTs told of what was lost.
+    /// The file's writes are replied, or go along with the close. Returns that, and epoch and size that the OSTs
+    /// replied about lost changes.
     async fn finish_writes(
         &self,
         file: &Rc<FileState>,
@@ -164,8 +167,8 @@ impl Client {
         }
         file.sharing.leave(handle);
         file.idle().await;
-        // As long as it takes the lease on the data is watched; and before what was set ahead is taken: while that is on its way the MDT
-        // is asked for nothing else.
+        // Meanwhile the data-write lease is watched for recalls. Before the delayed attributes are taken: while those
+        // are in flight, no other request is sent to the MDT.
         let done = match writes && wrote.get() && inline.is_none() {
             true => self.learn_what_was_done(file).await,
             false => None,
@@ -181,7 +184,8 @@ impl Client {
         (along, done)
     }
 
-    /// Sends a close. What the MDT does not take along goes by itself, and the close once more without it. Returns when it was asked.
+    /// Sends a close. If the MDT refuses what goes along, that is sent alone, and then the close without it. Returns
+    /// when the request was sent.
     async fn send_close(
         &self,
         file: &Rc<FileState>,
@@ -193,7 +197,7 @@ impl Client {
         let closed = self.mdt_patiently(file.fid, &request, slot).await;
         let brought = taken.is_some() || set.is_some();
         if brought && closed.as_ref().is_err_and(inline::is_refused) {
-            // By themselves, and the attributes first: what sends bytes may ask the MDT for something.
+            // Alone, and the attributes first: sending the bytes may need a request to the MDT.
             if let Some(set) = set {
                 self.send_set(file, &set, None).await;
             }

@@ -11,7 +11,8 @@ use forebay_proto::{
 impl Client {
     /// Makes a regular file and opens it; opens the one that is there unless `open.exclusive`.
     ///
-    /// `mode`: permission bits, umask applied or in it ([`mode::with_umask`]). `layout`: what is asked for, or the directory's default.
+    /// `mode`: permission bits, umask applied or in it ([`mode::with_umask`]). `layout`: the requested one, or the
+    /// directory's default.
     pub fn create<'a>(
         &'a self,
         caller: &'a Caller,

@@ -15,9 +15,9 @@ pub(crate) fn size_is_on_osts(attr: &Attr) -> bool {
 
 /// The MDT's attributes with what the objects know. Pure.
 ///
-/// Within one truncate epoch (the OSTs have checked it) a size only grows, so the larger one is right: the home
-/// may never have heard of the size the MDT has, nor the MDT of the latest. Times count if their attribute
-/// epoch is current; then they replace one that somebody gave.
+/// Within one truncate epoch (the OSTs have checked it) a size only grows, so the larger one is right: the home may not
+/// have received the size that the MDT has, nor the MDT the latest. Times count if their attribute epoch is current;
+/// then they replace one that a client has set.
 fn merge(mut attr: Attr, objects: &[ObjectReply]) -> Attr {
     let is_current = |object: &&ObjectReply| object.attr_epoch >= attr.attr_epoch && object.mtime_ns != NEVER;
     let there = objects.iter().filter(|object| object.exists);
@@ -36,7 +36,7 @@ fn merge(mut attr: Attr, objects: &[ObjectReply]) -> Attr {
 }
 
 impl Client {
-    /// Attributes as they are now: the OSTs are asked for size and times while anybody has the file open for writing.
+    /// Current attributes: the OSTs return size and times while anybody has the file open for writing.
     ///
     /// `open`: a handle the caller has.
     pub fn getattr<'a>(&'a self, fid: Fid, open: Option<&'a OpenFile>) -> Boxed<'a, ClientResult<Attr>> {
@@ -56,15 +56,15 @@ impl Client {
         })
     }
 
-    /// User and group whose it is, if nobody has to be asked.
+    /// Owner and group, if no request is needed for them.
     pub fn known_owner(&self, fid: Fid) -> Option<(u32, u32)> {
         let leased = || self.inner.mdt.leases.entry(fid).or_else(|| self.inner.mdt.leases.written(fid));
         let known = self.known_but_times(fid).or_else(|| Some(leased()?.attr));
         known.map(|attr| (attr.uid, attr.gid))
     }
 
-    /// Attributes of a file that only this client writes: what it keeps back is sent first, as the OSTs give the times; else nobody
-    /// is asked. `None`: not known, or not any more.
+    /// Attributes of a file that only this client writes: its buffered writes are sent first, as the OSTs give the
+    /// times; no other request is sent. `None`: not known, or not any more.
     async fn known_under_lease(&self, fid: Fid) -> ClientResult<Option<Attr>> {
         if let Some(attr) = self.known_as_set(fid) {
             return Ok(Some(attr));
@@ -92,7 +92,7 @@ impl Client {
         Ok(entry)
     }
 
-    /// What the MDT told, with size and times from the OSTs where they know better.
+    /// What the MDT replied, with size and times from the OSTs where they are newer.
     pub(crate) async fn complete(&self, mut entry: EntryReply) -> ClientResult<Attr> {
         let fid = entry.attr.fid;
         let _outside = self.flush_writes_of(fid).await?;
@@ -131,7 +131,8 @@ impl Client {
         Ok(merge(attr, &objects))
     }
 
-    /// Of a file whose truncate is stuck the MDT tells what it knows, though it is being written: a writer knows its own size.
+    /// If a file's truncate is stuck, the MDT replies with what it knows, though the file is being written: a writer
+    /// knows its own size.
     fn with_own_size(&self, mut attr: Attr) -> Attr {
         if let Some(file) = self.inner.file(attr.fid).filter(|file| file.activity.writers.get() > 0) {
             let size = *file.size.borrow();
@@ -142,10 +143,11 @@ impl Client {
         attr
     }
 
-    /// What the OSTs would tell of a file that only this client had open for writing when the MDT replied: it has been told
-    /// of every change, and acknowledges none before it is.
+    /// What the OSTs would reply about a file that only this client had open for writing when the MDT replied: it has
+    /// received the result of every change, and acknowledges none before.
     ///
-    /// `None`: they have to be asked, as the handle is closed by now, the file was cut meanwhile, or changes were lost.
+    /// `None`: the OSTs have to be asked, as the handle is closed by now, the file was cut meanwhile, or changes were
+    /// lost.
     fn known_as_sole_writer(&self, attr: &Attr) -> Option<ObjectReply> {
         let file = self.inner.file(attr.fid).filter(|_| attr.flags & attr_flags::SOLE_WRITER != 0)?;
         let size = *file.size.borrow();

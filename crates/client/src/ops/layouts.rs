@@ -1,4 +1,4 @@
-//! Layouts: asked for, given, handed on with extended attributes, exchanged by migration.
+//! Layouts: read, set, passed on with extended attributes, exchanged by migration.
 //!
 //! `user.forebay.layout` is the layout as text, in the flags of `setstripe`, without the OSTs: an attribute that tools copy
 //! and that any file system keeps. It is listed where the layout is not what every file has. Set on a new file or a directory
@@ -123,7 +123,7 @@ impl Client {
         let before = self.mdt(fid, &GetAttr { fid }).await?;
         self.change(fid, &request).await?;
         let Some(before) = before.layout else { return Ok(()) };
-        // Of a file that was opened for writing before, the OSTs were asked whether it has data.
+        // If the file was opened for writing before, the OSTs have replied whether it has data.
         if self.adopt_layout(fid).await?.is_some_and(|layout| layout.generation > before.generation) {
             return Ok(());
         }
@@ -158,7 +158,8 @@ impl Client {
         }
     }
 
-    /// Sets it as far as that can be: a copy is not to fail for it. Whoever may write the file may ask; only its owner is heard.
+    /// Sets it as far as possible: a copy is not to fail because of it. Anybody who may write the file may call this;
+    /// it takes effect for the owner only.
     /// Errors: EINVAL for what is no layout.
     pub(crate) async fn set_layout_xattr(&self, caller: &Caller, fid: Fid, text: &[u8]) -> ClientResult<()> {
         let words =

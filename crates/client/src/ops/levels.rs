@@ -1,8 +1,9 @@
 //! Which commit level counts for the bytes of a file, and what follows when it changes.
 //!
-//! What the call asks for comes before what the file says, and that before the mount. The MDT sees to names and attributes
-//! itself. A client knows the level of a file that it has open from the attributes it was told last; whoever may keep
-//! bytes back ([`crate::delayed::write_back`]) was told since the level was set, as that recalls every lease on the data.
+//! The level of the call precedes that of the file, and that precedes the mount's. The MDT enforces it for names and
+//! attributes. A client knows the level of a file that it has open from the attributes that it received last. A client
+//! that may buffer writes ([`crate::delayed::write_back`]) has received them since the level was set, as that recalls
+//! every lease on the data.
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
@@ -24,8 +25,8 @@ impl Client {
         }
     }
 
-    /// Takes back what others may keep back of `fid`, each in places of its own, which they would go on with as long as this client
-    /// claims its own. What this client keeps back stays: it is sent under the new level.
+    /// Withdraws the byte-range write leases of other clients on `fid`, under which they would go on to buffer as long
+    /// as this client claims ranges. What this client buffers stays: it is sent under the new level.
     pub(crate) async fn see_others(&self, fid: Fid) -> ClientResult<Option<OutsideClaims>> {
         match self.inner.file(fid) {
             Some(file) => Ok(Some(self.see_all(&file).await?)),
@@ -33,8 +34,8 @@ impl Client {
         }
     }
 
-    /// This client has given the file another level, or none: it counts for the next write. What was kept back under the old one is
-    /// sent under it.
+    /// This client has given the file another level, or none: it applies from the next write. What was buffered under
+    /// the old one is sent under it.
     pub(crate) async fn level_changed(&self, fid: Fid, level: Option<CommitLevel>) {
         let Some(file) = self.inner.file(fid) else { return };
         file.attributes.level.set(Known::new(level, self.inner.mdt.leases.ticket()));
@@ -44,7 +45,7 @@ impl Client {
 }
 
 impl Client {
-    /// A reply to what was `asked` tells of a file that may be open here.
+    /// The reply to the request `asked` contains attributes of a file that may be open here.
     pub(crate) fn learn_choices(&self, asked: Ticket, attr: &Attr) {
         if let Some(file) = self.inner.file(attr.fid) {
             file.learn_choices(asked, attr);

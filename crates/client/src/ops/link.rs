@@ -37,7 +37,7 @@ impl Client {
         let entry = entry?.reply;
         let attr = entry.attr.clone();
         match self.complete(entry).await {
-            // It was linked, and all its names went before the OSTs were asked.
+            // It was linked, and all its names were removed before the OSTs replied.
             Err(error) if error.errno == Errno::ESTALE => Ok(attr),
             other => other,
         }

@@ -1,10 +1,10 @@
-//! Advisory locks of files: asked for at the MDT, remembered here to be brought back when it restarts.
+//! Advisory locks of files: requested from the MDT, remembered here to be reclaimed when it restarts.
 //!
 //! Invariant: what is remembered is what the MDT has granted, less what is being let go of.
 //! Invariant: a lock that is lost (the MDT ended the session) is never lost silently: every later use of the handle it was
 //! set through fails.
-//! Invariant: nobody is given a lock before what was written under an exclusive one has arrived, or is lost and its writer is told;
-//! however long the OSTs take.
+//! Invariant: nobody is given a lock before what was written under an exclusive one has arrived, or is lost and its
+//! writer was notified; however long the OSTs take.
 
 use std::rc::Rc;
 
@@ -46,7 +46,8 @@ impl Client {
                 if had && !ends && client.inner.peers.mdt().session.stats().evictions != before {
                     return Err(lost_before(fid));
                 }
-                // Its caller may be gone meanwhile: what is asked for from now on comes after it, or it would go with the old.
+                // The caller may be gone meanwhile: later requests are executed after this one, or they would be
+                // released with the old lock.
                 let _unlocking = (lets_go || ends).then(|| Unlocking::begin(&client.inner, fid));
                 if ends && !lets_go {
                     let _ = client.flush_own_writes_of(fid).await;
@@ -125,7 +126,8 @@ impl Client {
         if held.is_empty() {
             return Ok(());
         }
-        // Nobody may wait for this to end: what is asked for from now on comes after it, or it would go with the old.
+        // Nobody may wait for this to end: later requests are executed after it, or they would be released with the old
+        // lock.
         let _unlocking = Unlocking::begin(&self.inner, fid);
         for lock in held {
             self.set_lock(fid, LockSpec { mode: lock_mode::NONE, ..lock }).await?;
@@ -159,7 +161,7 @@ impl Client {
             if lets_go {
                 return Ok(LockOutcome::Granted);
             }
-            // An MDT that has restarted, or begun another session, knows nothing of the lock: it is asked again.
+            // An MDT that has restarted, or begun another session, has no such lock: the request is sent again.
             if (session.incarnation(), session.stats().evictions) == before {
                 self.inner.remember_lock(fid, &lock);
                 return Ok(LockOutcome::Granted);

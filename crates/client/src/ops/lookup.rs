@@ -43,7 +43,7 @@ impl Client {
                     self.complete(entry).await
                 };
                 match entry {
-                    // The file went before the OSTs were asked: the name stands for another by now, or for none.
+                    // The file was removed before the OSTs replied: the name leads to another one by now, or to none.
                     Err(error) if error.errno == Errno::ESTALE => {}
                     other => return other.map(|attr| self.with_accessed(attr)),
                 }

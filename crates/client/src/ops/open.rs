@@ -97,7 +97,7 @@ impl Client {
         Ok(handle)
     }
 
-    /// Takes over a file the MDT has opened as `handle`, as it was `asked` to; its bytes may have come along.
+    /// Takes over a file that the MDT has opened as `handle` for the request `asked`; its bytes may have come along.
     pub(crate) fn opened(
         &self,
         caller: Caller,
@@ -112,7 +112,7 @@ impl Client {
             ClientError::new(Errno::EIO, format!("the MDT opened {fid} without a layout: that is a bug, report it"))
         })?;
         let state = self.file_state(asked, &reply.attr, layout);
-        // Without them they are asked for.
+        // Without them they are requested later.
         let _ = self.learn_bytes(&state, &reply.attr, bulk);
         state.is_like(asked, &reply.attr);
         if reply.leases & lease_flags::INODE != 0 && !reply.created {
@@ -139,7 +139,7 @@ impl Client {
             lock_lost: Cell::new(false),
             pattern: RefCell::default(),
             reported: Cell::new(state.losses()),
-            // As on a local file system, what no fsync was told yet whoever opens the file next is told.
+            // As on a local file system, a loss that no fsync has reported yet is reported to the next open.
             synced: Cell::new(state.losses.reported.get()),
             closed: Cell::new(state.losses()),
             state,

@@ -16,7 +16,7 @@ pub struct DirPage {
 impl Client {
     /// Entries after `cookie` (0 = from the beginning), up to about `max_bytes` of names and attributes.
     ///
-    /// With `attributes`, those of a file that somebody has open for writing are asked for from the OSTs too.
+    /// With `attributes`, size and times of a file that somebody has open for writing come from the OSTs.
     pub fn readdir(&self, fid: Fid, cookie: u64, max_bytes: u32, attributes: bool) -> Boxed<'_, ClientResult<DirPage>> {
         Box::pin(async move {
             let request = ReadDir { fid, cookie, max_bytes, with_attributes: attributes };

@@ -64,7 +64,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns when nobody believes a name any more that was told before.
+    /// Returns when no kernel caches a name any more that it received before.
     async fn names_are_forgotten(&self) {
         while !self.inner.mdt.leases.tell(vec![Dropped::Names]).is_empty() {
             self.env().sleep(limits::NOTIFY_PAUSE).await;

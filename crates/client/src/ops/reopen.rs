@@ -102,7 +102,7 @@ impl Client {
         let (fid, handle) = (open.state.fid, open.handle);
         match self.ask_to_open(open).await {
             Ok(()) if open.stage.get() == Stage::Closed && !self.inner.opens.handles.borrow().contains_key(&handle) => {
-                // It was closed meanwhile, which the MDT may have heard first.
+                // It was closed meanwhile, and the MDT may have received that first.
                 let leases = &self.inner.mdt.leases;
                 let asked = leases.ticket();
                 if let Ok(Closed { attr: Some(attr) }) = self.mdt(fid, &close_only(fid, handle)).await {

@@ -35,7 +35,8 @@ impl Client {
             let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));
             let (client, open) = (self.clone(), open.cloned());
             let through = open.clone().filter(|_| changes.size.is_some());
-            // To its end: once it is asked for, the file is as long as that says, whoever hears of it.
+            // To its end: once the request is sent, the file is as long as it says, whether or not anybody receives the
+            // reply.
             detached(self.env(), async move {
                 let mut call = Call::level(client.level());
                 let outside = match through {

@@ -18,7 +18,7 @@ pub struct StatFs {
     pub free_bytes: u64,
     /// Bytes of them that fallocate(2) could set aside, which counts what each write takes beside its bytes.
     pub available_bytes: u64,
-    /// Bytes that a write can have now, whoever asks for it.
+    /// Bytes that any client can write now.
     pub ungranted_bytes: u64,
     /// Inodes there are.
     pub files: u64,

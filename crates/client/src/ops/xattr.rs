@@ -27,8 +27,9 @@ impl Client {
         })
     }
 
-    /// It certainly has none of that name: `ls -l` looks for access control lists and labels of every file. What others than the
-    /// superuser may ask for, and what is no row of its own (layout, level, inline bound), the MDT knows.
+    /// It certainly has none of that name: `ls -l` looks for access control lists and labels of every file. Attributes
+    /// that only the superuser may read, and those without a row of their own (layout, level, inline bound), are read
+    /// from the MDT.
     fn lacks_xattr(&self, fid: Fid, name: &[u8]) -> bool {
         let is_label = name.starts_with(b"security.") && (10..=NAME_BYTES).contains(&name.len());
         let is_plain = is_label || name == b"system.posix_acl_access" || name == b"system.posix_acl_default";

@@ -23,8 +23,8 @@ pub enum WriteAt {
     End,
 }
 
-/// What one write asks for. A descriptor's flags may change between two writes (fcntl(2)), and some belong to one write
-/// only (pwritev2(2)).
+/// The options of one write. A descriptor's flags may change between two writes (fcntl(2)), and some belong to one
+/// write only (pwritev2(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
     /// Where it goes.

@@ -8,7 +8,7 @@ use forebay_proto::{Errno, Fid};
 use crate::{Client, ClientResult, OpenMode};
 
 impl Client {
-    /// Fails with ETXTBSY if an open of the file with `mode` would truncate a running program. [`Client::open`] asks
+    /// Fails with ETXTBSY if an open of the file with `mode` would truncate a running program. [`Client::open`] checks
     /// the same.
     pub fn check_not_running(&self, fid: Fid, mode: OpenMode) -> ClientResult<()> {
         match truncates_unseen(mode) && self.is_running(fid) {

@@ -28,7 +28,7 @@ pub trait Process {
     fn keeps_set_ids(&self) -> bool;
     /// `gid` is its group, or one of its supplementary groups.
     fn is_of_group(&self, gid: u32) -> bool;
-    /// Its kernel has removed the file's capabilities before it asked for the change.
+    /// Its kernel removed the file's capabilities before it sent the change.
     fn has_removed_capabilities(&self) -> bool {
         false
     }

@@ -34,7 +34,7 @@ impl Inner {
         loss
     }
 
-    /// Nobody has the file open: who opens it next hears of the loss at fsync.
+    /// Nobody has the file open: fsync of its next open reports the loss.
     pub fn remember_loss(&self, fid: Fid, loss: ClientError) {
         let mut untold = self.losses.unreported.borrow_mut();
         if untold.len() < limits::UNREPORTED_LOSSES || untold.contains_key(&fid) {
@@ -54,7 +54,8 @@ impl Inner {
         self.env.log(&format!("client: it goes on as client {}", self.peers.client()));
         // As the sessions of before bring them back, or do not.
         self.open_files().iter().for_each(|file| file.size.borrow_mut().forget_raises());
-        // Taken out before anything of now is put beside it: it does not arrive any more, and its handles tell that.
+        // Taken out before the current instance's bytes are added: it does not arrive any more, and its handles report
+        // that.
         Client { inner: self.clone() }.start_sending_everything();
     }
 }

@@ -18,8 +18,8 @@ impl Client {
         }
     }
 
-    /// Makes something that has a fid nobody has used. Where the MDT ended the session before it was asked, the fid is not this
-    /// client's to give any more: then with another.
+    /// Makes something that has an unused fid. If the MDT ended the session before it executed the request, the fid is
+    /// not this client's any more: then with another.
     pub(crate) async fn with_new_fid<T>(&self, make: impl AsyncFn(Fid) -> Result<T, RpcError>) -> ClientResult<T> {
         loop {
             let fid = self.new_fid().await?;

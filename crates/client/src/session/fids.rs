@@ -40,7 +40,7 @@ impl Leases {
         Some(fid)
     }
 
-    /// Few enough are left that another sequence should be asked for now.
+    /// Few enough are left that another sequence should be requested now.
     pub fn is_low(&self) -> bool {
         self.leases.iter().map(Lease::left).sum::<u32>() <= limits::FIDS_LEFT
     }

@@ -1,7 +1,7 @@
 //! Holes: where they are (SEEK_DATA, SEEK_HOLE), and what a file with holes takes.
 //!
-//! A byte of a component lies in one object, and bytes that follow in an object follow in the file: so the next byte (or
-//! hole) of a component is the first of what its objects tell. Components are asked one after another.
+//! A byte of a component lies in one object, and bytes that follow in an object follow in the file: so the next byte
+//! (or hole) of a component is the first of those that its objects report. Components are queried one after another.
 
 use forebay_env::Boxed;
 use forebay_proto::{
@@ -78,7 +78,7 @@ impl Client {
         Ok(here.map(|(stripe, (bytes, _))| component.file_offset(stripe, bytes)).min())
     }
 
-    /// Bytes that a regular file takes: of one that may have holes the OSTs are asked.
+    /// Bytes that a regular file takes: if it may have holes, the OSTs report them.
     pub fn used_bytes<'a>(&'a self, attr: &'a Attr) -> Boxed<'a, ClientResult<u64>> {
         Box::pin(async move {
             let open = self.inner.file(attr.fid);

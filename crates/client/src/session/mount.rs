@@ -50,7 +50,7 @@ impl Client {
             let client = Client { inner };
             client.inner.peers.mdt().session.ready().await?;
             match client.new_fid().await {
-                // A full MDT leases nothing, and must be mounted to be emptied: creates ask again.
+                // A full MDT leases nothing, and must be mounted to be emptied: creates request a sequence again.
                 Err(error) if error.errno == Errno::ENOSPC => Ok(client),
                 leased => leased.map(|_| client),
             }

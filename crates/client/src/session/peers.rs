@@ -50,7 +50,7 @@ impl Peer {
     }
 }
 
-/// Who hears what happens to the sessions, and is asked for what they bring back.
+/// Is notified of what happens to the sessions, and returns what they reclaim.
 pub(crate) trait SessionOwner {
     /// The targets.
     fn peers(&self) -> &Peers;
@@ -74,7 +74,7 @@ pub(crate) struct Peers {
     counters: Counters,
     pins: PinBudget,
     map: RefCell<Rc<ClusterMap>>,
-    /// The MGS is asked for a newer map, because a target was not reached, or was asked a moment ago.
+    /// A newer map was requested from the MGS, because a target was not reached, or was requested a moment ago.
     map_asked: Cell<bool>,
     peers: RefCell<BTreeMap<TargetId, Rc<Peer>>>,
     /// OSTs as they were talked to in earlier instances, until nothing of then is left.

@@ -1,11 +1,11 @@
-//! What the client waits for, as people are told.
+//! What the client waits for, as people are shown it.
 
 use forebay_proto::TargetId;
 use forebay_rpc::SessionState;
 
 use crate::Client;
 
-/// A target that has requests to answer, or cannot be asked.
+/// A target that has requests to answer, or cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Awaited {
     /// Which.

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_asked_for_together() {
+    fn neighbouring_sequences_are_listed_together() {
         let sequences = [1, 2, 3, 7, 9, 10].map(FidSequence);
         let expected = [(1, 4), (7, 8), (9, 11)].map(|(from, to)| (FidSequence(from), FidSequence(to)));
         assert_eq!(ranges(&sequences), expected);

@@ -5,7 +5,7 @@
 
 mod collect;
 mod destroy;
-mod leases;
+mod fid_sequences;
 mod poll;
 mod reap;
 mod sessions;
@@ -28,7 +28,7 @@ impl Mds {
         let mds = Rc::downgrade(&self);
         self.env.spawn(async move { poll::run(mds).await });
         let mds = Rc::downgrade(&self);
-        self.env.spawn(async move { leases::run(mds).await });
+        self.env.spawn(async move { fid_sequences::run(mds).await });
         let mds = Rc::downgrade(&self);
         self.env.spawn(async move { silence::run(mds).await });
         self.end_lost_sessions();

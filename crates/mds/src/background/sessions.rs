@@ -45,7 +45,7 @@ struct Held {
     writes: bool,
 }
 
-/// Files that a session has open, by the OSTs to ask before the files are closed.
+/// Files that a session has open, by the OSTs that report their sizes before the files are closed.
 type Groups = BTreeMap<Vec<u32>, Vec<(Fid, Held)>>;
 
 impl Mds {
@@ -110,7 +110,7 @@ impl Mds {
         self.give_up(&sequences).await
     }
 
-    /// The files that a session has open, by the OSTs to ask first. A file that the session does not write needs none.
+    /// The files that a session has open, by the OSTs that report their sizes first. A file that the session does not write needs none.
     async fn held_files(&self, session: SessionId) -> Result<Groups, ErrorReply> {
         let mut files: BTreeMap<Fid, Held> = BTreeMap::new();
         for (handle, fid, flags) in self.memory.borrow().opens.of_session(session) {

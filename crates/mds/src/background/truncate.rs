@@ -66,7 +66,7 @@ impl Mds {
 
     /// Called before a change of layout is retried. Clients that opened or looked at the file meanwhile know its epoch.
     /// They may have written under it on OSTs that reported their size already, and would go on to read the objects from
-    /// which its bytes are moved. So all OSTs are asked again, under a new epoch.
+    /// which its bytes are moved. So the request goes to all OSTs again, under a new epoch.
     async fn shut_out(&self, fid: Fid) -> Result<(), ErrorReply> {
         self.change(|tx| {
             let key = keys::truncate(fid);
@@ -131,7 +131,7 @@ impl Mds {
         .await
     }
 
-    /// Completes a cut; `told` is the file's size at its home. The size is above the new size if a client wrote while
+    /// Completes a cut; `told` is the file's size as its home replied. The size is above the new size if a client wrote while
     /// the truncate was stuck and its close, or its eviction, did not report that to the MDT.
     async fn end_cut(&self, fid: Fid, log: &TruncateLog, told: u64) -> Result<(), ErrorReply> {
         self.change(|tx| {

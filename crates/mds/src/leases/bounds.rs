@@ -1,4 +1,4 @@
-//! The bound on leases: near it, sessions below their share get more, and the session with most is asked for some.
+//! The bound on leases: near it, only sessions below their share get more, and some leases of the session with most are recalled.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -20,7 +20,7 @@ impl Leases {
         limits::CROWDED_LEASES / (self.holders.len() + 1)
     }
 
-    /// Near the bound, the session with most leases is asked to return some. Which ones does not matter: the client
+    /// Near the bound, some leases of the session with most are recalled. Which ones does not matter: the client
     /// requests those that it uses again.
     pub(super) fn shrink(&mut self) {
         if self.count < limits::CROWDED_LEASES || self.now < self.next_shrink {

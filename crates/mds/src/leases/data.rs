@@ -10,7 +10,7 @@
 //! or is gone.
 //!
 //! An entries-write lease has one holder, and only while nobody else has a lease on the directory. It is not presumed
-//! after a restart: a client with changes in flight says so when it comes back, and without its session it can make
+//! after a restart: a client with changes in flight reports them when it comes back, and without its session it can make
 //! none.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,7 +16,7 @@
 //! earlier. A data-write lease does not end by time: its holder is evicted when it blocks others for too long
 //! (`recall_timeout`).
 //! Invariant: no client keeps others from having leases. Near the bound, only sessions below their share get more, and
-//! the session with most is asked for some (`bounds`).
+//! some leases of the session with most are recalled (`bounds`).
 //!
 //! Which leases a reply grants is decided in `policy`.
 
@@ -72,7 +72,7 @@ struct Recall {
     asked: Time,
 }
 
-/// The lease that a recall asks back.
+/// The lease that is recalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recalled {
     /// The lease on an inode.
@@ -106,9 +106,9 @@ pub struct Leases {
     timeouts: RecallTimeouts,
     holders: BTreeMap<SessionId, Holder>,
     count: usize,
-    /// When the next client is asked to return leases so that others can get some.
+    /// When leases of a client are next recalled so that others can get some.
     next_shrink: Time,
-    /// The last inode whose lease was asked back for that.
+    /// The last inode whose lease was recalled for that.
     shrunk: Fid,
     /// Inodes for whose leases an operation waits: no new leases on them meanwhile.
     awaited: BTreeMap<Fid, u32>,

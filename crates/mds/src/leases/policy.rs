@@ -1,4 +1,4 @@
-//! Which leases a reply grants: what an operation may lease to the session that asked for it.
+//! Which leases a reply grants: what an operation may lease to the session that sent it.
 //!
 //! Invariant: a replay grants nothing, nor does a request of the server itself.
 //! Not here: what is recalled before an operation (`Leases::recall`), and what is remembered of grants

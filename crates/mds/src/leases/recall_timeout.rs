@@ -51,14 +51,14 @@ impl RecallTimeouts {
         self.trouble(now);
     }
 
-    /// Until when a holder that sends requests may keep the lease. It was asked at `asked`, and last released a lease
+    /// Until when a holder that sends requests may keep the lease. It was recalled at `asked`, and last released a lease
     /// at `progressed`. Released leases extend the time only up to a bound.
     pub fn while_in_contact(&self, asked: Time, progressed: Time) -> Time {
         let progressed = progressed.min(asked + limits::RECALL_TIMEOUT * limits::RECALL_EXTENSIONS);
         asked.max(progressed).max(self.troubled) + limits::RECALL_TIMEOUT
     }
 
-    /// Until when a holder has time, and why it is overdue after that. It was asked at `asked`, last sent a request at
+    /// Until when a holder has time, and why it is overdue after that. It was recalled at `asked`, last sent a request at
     /// `seen`, and last released a lease at `progressed`.
     pub fn until(&self, asked: Time, seen: Time, progressed: Time) -> (Time, Overdue) {
         let silent = asked.max(seen).max(self.stopped) + limits::RECALL_TIMEOUT_SILENT;

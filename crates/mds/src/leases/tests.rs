@@ -51,7 +51,7 @@ fn held_by_a() -> Leases {
 }
 
 #[test]
-fn a_lease_stands_in_the_way_of_others_changes_until_it_is_given_back() {
+fn a_lease_blocks_the_changes_of_others_until_it_is_given_back() {
     let mut leases = held_by_a();
     assert!(leases.conflicts(B, fid(5), Use::Changes));
     assert!(!leases.conflicts(B, fid(5), Use::Shows) && !leases.conflicts(A, fid(5), Use::Changes));
@@ -70,7 +70,7 @@ fn an_inode_that_its_lease_holder_changed_is_not_shown_to_another_session() {
 }
 
 #[test]
-fn a_silent_session_loses_its_leases_and_one_that_is_heard_keeps_them() {
+fn a_silent_session_loses_its_leases_and_one_that_sends_requests_keeps_them() {
     let mut leases = held_by_a();
     leases.note_request(A, at(2500));
     assert_eq!(leases.recall(B, &uses(fid(5), Use::Changes), at(3100)), Some(at(4500)));
@@ -132,7 +132,7 @@ fn one_silent_session_among_many_loses_its_lease_at_the_end_of_the_term() {
 }
 
 #[test]
-fn recalls_are_told_again_until_they_are_acknowledged() {
+fn recalls_are_repeated_until_they_are_acknowledged() {
     let mut leases = held_by_a();
     leases.grant(A, fid(6));
     leases.recall(B, &uses(fid(5), Use::Changes), at(1100));
@@ -146,7 +146,7 @@ fn recalls_are_told_again_until_they_are_acknowledged() {
 }
 
 #[test]
-fn data_is_waited_for_as_long_as_its_holder_is_heard() {
+fn a_recall_of_data_waits_as_long_as_the_holder_sends_requests() {
     let mut leases = Leases::default();
     leases.note_request(A, at(1000));
     leases.grant_data(A, fid(5));
@@ -168,7 +168,7 @@ fn data_is_waited_for_as_long_as_its_holder_is_heard() {
 }
 
 #[test]
-fn a_heard_session_that_keeps_buffered_data_is_overdue_after_a_term_without_server_trouble() {
+fn a_session_that_sends_requests_but_no_buffered_data_is_overdue_after_a_term_without_server_trouble() {
     let mut leases = Leases::default();
     hear(&mut leases, 0, 10);
     leases.grant_data(A, fid(5));
@@ -187,7 +187,7 @@ fn a_heard_session_that_keeps_buffered_data_is_overdue_after_a_term_without_serv
 }
 
 #[test]
-fn a_heard_session_that_does_not_acknowledge_a_recall_is_overdue() {
+fn a_session_that_sends_requests_but_acknowledges_no_recall_is_overdue() {
     let mut leases = Leases::default();
     hear(&mut leases, 0, 10);
     leases.grant(A, fid(5));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_set_seen_and_removed_and_the_change_time_tells() {
+    fn a_choice_is_set_seen_and_removed_and_each_moves_the_change_time() {
         check_set_seen_removed::<CommitLevel>(0, &[("memory", "memory"), ("data", "data"), ("commit", "commit")]);
         check_set_seen_removed::<InlineBound>(1, &[("0", "0"), ("4096", "4KiB"), ("16k", "16KiB")]);
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_to_changes_of_what_has_level_commit_wait_for_the_commit() {
+    fn replies_to_changes_of_files_of_level_commit_wait_for_the_commit() {
         let mut world = World::new();
         let (dir, other) = (world.mkdir(Fid::ROOT, "d"), world.mkdir(Fid::ROOT, "other"));
         assert!(!waits(&world));
@@ -284,7 +284,7 @@ mod tests {
         give_level(&mut world, fid, CommitLevel::Commit);
         world.close(fid, 1, true);
         assert!(waits(&world));
-        // A handle that the session opens again is known: the open only asks for a lease.
+        // A handle that the session opens again is known: the open only requests a lease.
         let (write, read) = (open_flags::WRITE, open_flags::READ);
         for (flags, handle, is_new) in [(write, 2, true), (write, 2, false), (read, 3, true), (write, 3, true)] {
             world.run(|tx| ops::open::apply(tx, &Open { caller: root(), fid, flags, handle }));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_directory_of_level_commit_are_leased_to_nobody_for_changes() {
+    fn a_directory_of_level_commit_gets_no_entries_write_lease() {
         let mut world = World::new();
         for (level, leased) in [(CommitLevel::Data, true), (CommitLevel::Commit, false)] {
             let request = world.make(&root(), Fid::ROOT, level.name(), S_IFDIR | 0o755);

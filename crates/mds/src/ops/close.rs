@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_truncate_is_on_its_way_nobody_is_told_what_the_file_is_like() {
+    fn a_close_during_a_truncate_returns_no_attributes() {
         let mut world = World::new();
         let fid = opened(&mut world, "a");
         world.memory.truncating.insert(fid);

@@ -82,7 +82,7 @@ fn pass_over(tx: &mut Tx<'_>, request: &ExtendLayout, inode: &mut Inode) -> Step
         return Ok(());
     }
     let wheel = wheels.of(&part.pool).unwrap_or(wheels.all());
-    // Where all OSTs are full, the known state suffices: a full system replies at once, without asking any OST.
+    // Where all OSTs are full, the known state suffices: a full system replies at once, without a request to any OST.
     let beside = |known: &BTreeSet<u32>| known.iter().chain(&request.full).copied().collect::<Vec<u32>>();
     let is_elsewhere = |full: &[u32]| !wheel.spread(request.fid, number as u64, 1, full).is_empty();
     let mut full = beside(&tx.memory.full);

@@ -26,7 +26,7 @@ mod tests {
     use forebay_proto::{Errno, Fid, SessionId, message::attr_flags};
 
     #[test]
-    fn while_somebody_writes_the_size_is_to_be_asked_of_the_osts() {
+    fn while_a_file_is_open_for_writing_its_size_is_on_the_osts() {
         let mut world = World::new();
         let request = world.create(&root(), Fid::ROOT, "a", 5);
         world.run(|tx| crate::ops::create::apply(tx, &request));

@@ -1,11 +1,11 @@
 //! Inline data: small files whose bytes are stored on the MDT, in a row beside the inode's.
 //!
-//! The client that created the file, or cut it to nothing, sends the bytes with its last close, if no OST was asked
+//! The client that created the file, or cut it to nothing, sends the bytes with its last close, if no OST received a request
 //! anything about the file since ([`take`]). Before anybody writes to the file again, the bytes are written to the
 //! file's home ([`outline`]). That goes through the truncate log, under a new truncate epoch, so it completes after any
 //! crash.
 //!
-//! Invariant: the row exists if and only if the inode says so, and is as long as the file.
+//! Invariant: the row exists if and only if the inode has the flag for it, and is as long as the file.
 //! Invariant: within a truncate epoch the bytes do not change, so a client that was shown them may cache them until it
 //! sees another epoch.
 //! Invariant: while the bytes are inline, no OST has any of the file. A client with the file open for writing requests
@@ -249,7 +249,7 @@ mod tests {
         let reply = open(&mut world, fid, open_flags::READ, 2);
         assert_eq!((reply.attr.size, reply.attr.flags), (12, attr_flags::INLINE));
         assert_eq!((world.effects.bulk.as_deref(), reply.leases), (Some(BYTES), lease_flags::INODE));
-        // A client that opens for writing gets the bytes, but no lease that would say that nobody writes.
+        // A client that opens for writing gets the bytes, but no lease: that would mean that nobody writes.
         let reply = open(&mut world, fid, open_flags::READ | open_flags::WRITE, 3);
         assert_eq!(world.effects.bulk.as_deref(), Some(BYTES));
         assert_eq!(reply.leases & lease_flags::INODE, 0);
@@ -359,7 +359,7 @@ mod tests {
             Ok(())
         });
         assert_eq!(here(&mut world, fid), None);
-        // A client that asks again gets the current state.
+        // A client that repeats the request gets the current state.
         let entry = world.run(|tx| outline(tx, &Outline { fid }));
         assert_eq!((entry.attr.truncate_epoch, world.effects.truncate), (1, None));
         let entry = world.run(|tx| read(tx, &ReadInline { fid }));

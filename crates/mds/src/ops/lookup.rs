@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn lookup_tells_absent_names_from_missing_directories_and_permissions() {
+    fn lookup_distinguishes_absent_names_missing_directories_and_permissions() {
         let mut world = World::new();
         let file = world.file(Fid::ROOT, "f");
         let absent = world.run(|tx| apply(tx, &lookup(Fid::ROOT, "x")));

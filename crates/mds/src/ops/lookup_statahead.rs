@@ -2,7 +2,7 @@
 //! have listed a directory and then stat all of its entries.
 //!
 //! The rows of the other names come from an earlier scan. The reply includes only names that are still valid and whose
-//! inodes can be leased: the client did not ask for them, so only a recall notifies it of changes. Leases of other
+//! inodes can be leased: the client did not request them, so only a recall notifies it of changes. Leases of other
 //! clients on those inodes are left alone. There is one exception: leases of the clients that also hold one on the
 //! requested inode are recalled together with it, as a client that created one of the files probably created many.
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_follow_come_with_leases_as_many_as_were_asked_for() {
+    fn names_that_follow_come_with_leases_as_many_as_were_requested() {
         let (mut world, name, others) = ten();
         for names in [3, 9, 20] {
             let request = request(&name, names);

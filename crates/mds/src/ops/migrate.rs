@@ -1,14 +1,14 @@
 //! Migrate: a file takes over the objects of another file, into which it was copied. This gives a file with data
 //! another layout.
 //!
-//! The migrating client asks for the file's version, copies the file to a file without a name that has the wanted
+//! The migrating client reads the file's version, copies the file to a file without a name that has the wanted
 //! layout, and requests the exchange. The MDT refuses if the file changed since, has a writer, or is open elsewhere.
 //! Otherwise its OSTs get a new truncate epoch (nobody reads or writes under the old layout any more), and one
 //! transaction exchanges the layouts. The other file is destroyed with its last handle, and the old objects with it.
 //! After a crash at any moment the file has one of the two layouts, complete.
 //!
 //! Objects keep the fid under which they were created. So after the exchange the layout holds that fid
-//! (`Layout::objects`), and a row says which file owns the objects. The collection reads that row.
+//! (`Layout::objects`), and a row names the file that owns the objects. The collection reads that row.
 
 use forebay_proto::{
     Errno, ErrorReply, Fid, Layout, Transno,

@@ -65,8 +65,8 @@ pub fn existing(
         tx.effects.durable = true;
         tx.touch(keys::inode(fid));
     }
-    // The level applies to new writing handles. If the handle were lost in a crash, nobody would ask the OSTs for the
-    // size. A handle that exists already is durable: it was opened under the level, or committed when the level was
+    // The level applies to new writing handles. If the handle were lost in a crash, nobody would fetch the size
+    // from the OSTs. A handle that exists already is durable: it was opened under the level, or committed when the level was
     // set.
     let known = tx.memory.opens.flags(fid, tx.origin.session, handle);
     if writes && known.is_none_or(|known| known & open_flags::WRITE == 0) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_are_those_of_the_mode_asked_for() {
+    fn permissions_are_those_of_the_requested_mode() {
         let mut world = World::new();
         let fid = world.file(Fid::ROOT, "a");
         world.run(|tx| apply(tx, &open(user(7), fid, open_flags::READ, 1)));

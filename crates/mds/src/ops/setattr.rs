@@ -83,7 +83,7 @@ pub fn set(tx: &mut Tx<'_>, request: &SetAttr, inode: &mut Inode) -> Step<()> {
     change_times(tx, request, inode);
     match request.at_ns {
         0 => inode.changed_at(tx.origin.now_ns),
-        // No client was shown a later one. A client that lost the reply and asks again may send a later time than at
+        // No client was shown a later one. A client that lost the reply and repeats the request may send a later time than at
         // first.
         told => inode.ctime_ns = told,
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn osts_are_told_of_a_time_that_is_set_while_others_write_and_of_nothing_else() {
+    fn osts_are_notified_of_a_time_that_is_set_while_others_write_and_of_nothing_else() {
         let mut world = World::new();
         let create = world.create(&user(7), Fid::ROOT, "a", 3);
         let fid = world.run(|tx| crate::ops::create::apply(tx, &create)).attr.fid;

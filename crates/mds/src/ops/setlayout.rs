@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_that_was_opened_for_writing_the_osts_are_asked_first() {
+    fn the_layout_of_a_file_that_was_opened_for_writing_is_set_after_a_truncate_on_its_osts() {
         let mut world = World::new();
         let create = world.create(&root(), Fid::ROOT, "f", 1);
         let fid = world.run(|tx| create::apply(tx, &create)).attr.fid;

@@ -161,8 +161,8 @@ impl Tx<'_> {
                 self.log_truncate(fid, inode, Purpose::Outline { size });
             }
         } else if inode.written || self.memory.opens.is_open_elsewhere(fid, self.origin.session) {
-            // Other sessions with the file open ask the OSTs, under the epoch that they know: only a new one makes them
-            // look again. Notifying an OST of the epoch creates an object there.
+            // Other sessions with the file open use the OSTs under the epoch that they know: only a new one makes them look
+            // again. Notifying an OST of the epoch creates an object there.
             inode.written = true;
             self.log_truncate(fid, inode, Purpose::Cut { size });
         }

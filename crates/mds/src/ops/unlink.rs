@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_nobody_wrote_leaves_nothing_to_destroy_and_a_written_one_a_record_for_each_stripe() {
+    fn a_file_that_was_never_written_leaves_nothing_to_destroy_and_a_written_one_a_record_for_each_stripe() {
         let mut world = World::new();
         world.file(Fid::ROOT, "a");
         world.run(|tx| apply(tx, &unlink("a")));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_osts_were_told_of_a_time_may_have_objects() {
+    fn a_file_whose_osts_were_notified_of_a_time_may_have_objects() {
         let mut world = World::new();
         let request = world.create(&root(), Fid::ROOT, "a", 1);
         let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;

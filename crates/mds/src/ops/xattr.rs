@@ -1,6 +1,6 @@
 //! Extended attributes: `user.`, `trusted.`, `security.`, and of `system.` the access control lists.
 //!
-//! Setting an access list changes the mode too. A list that says no more than a mode can is stored as that mode
+//! Setting an access list changes the mode too. A list that grants no more than a mode can express is stored as that mode
 //! (`crate::acl`).
 //!
 //! All attributes of an inode are in one row, sorted: they are few and small, and their bound (128 KiB) fits in a row.
@@ -205,7 +205,7 @@ fn check_acl(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Resul
     }
 }
 
-/// Takes over an access list's mode. False if the list need not be stored: the mode says the same.
+/// Takes over an access list's mode. False if the list need not be stored: the mode expresses the same.
 fn set_acl(request: &SetXattr, inode: &mut Inode) -> Result<bool, Errno> {
     if request.value.is_empty() {
         return Ok(false);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn create_and_replace_mean_what_they_say() {
+    fn create_refuses_an_existing_name_and_replace_an_absent_one() {
         let mut world = World::new();
         let fid = world.file(Fid::ROOT, "a");
         assert_eq!(world.errno(|tx| set(tx, &put(fid, "user.x", 1, REPLACE))), Errno::ENODATA);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_asked_for_comes_first_even_if_it_is_full() {
+    fn the_requested_index_comes_first_even_if_it_is_full() {
         let wheel = wheel(&[1, 0, 1]);
         assert_eq!(osts(fid(1), &spec(2, 1), &wheel).unwrap(), [1, 2]);
         assert_eq!(osts(fid(1), &spec(2, 2), &wheel).unwrap(), [2, 0]);

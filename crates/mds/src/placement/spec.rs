@@ -46,7 +46,7 @@ pub fn takes_files(spec: &LayoutSpec, wheels: &Wheels) -> bool {
     is_there && wheels.of(pool).unwrap_or(wheels.all()).has_usable()
 }
 
-/// Refuses (EINVAL) a request that no layout can satisfy. The message says which part of it is wrong and what would
+/// Refuses (EINVAL) a request that no layout can satisfy. The message names the part that is wrong and what would
 /// work.
 pub fn check(spec: &LayoutSpec, wheels: &Wheels) -> Result<(), ErrorReply> {
     check_part(spec.stripe_bytes, spec.stripe_count, spec.stripe_index, &spec.pool, wheels)?;

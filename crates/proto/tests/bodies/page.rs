@@ -3,11 +3,17 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use forebay_proto::{Decode, Fid, Reader, TargetId, Uuid, WriteId};
+use forebay_proto::{Decode, Fid, Reader, TargetId, Uuid, WriteId, limits, message::Op};
 
 use crate::{golden, sample::Samples};
 
 const PAGE: &str = include_str!("../../../../docs/protocol.md");
+const LIMITS: &str = include_str!("../../src/limits.rs");
+
+/// Names and values of limits, as `{:?}` prints them.
+macro_rules! values {
+    ($($name:ident)*) => { [$((stringify!($name), format!("{:?}", limits::$name))),*] };
+}
 
 /// Fields of every structure in the page's tables: name and type.
 struct Page(BTreeMap<&'static str, Vec<(&'static str, &'static str)>>);
@@ -99,5 +105,28 @@ fn every_operation_has_the_request_and_the_reply_of_the_page() {
         let line = PAGE.lines().find(|l| l.starts_with(&row)).unwrap_or_else(|| panic!("no line begins with {row}"));
         let types = format!("| `{request}`: ");
         assert!(line.contains(&types) && line.ends_with(&format!("| `{reply}` |")), "{request} -> {reply}: {line}");
+    }
+}
+
+#[test]
+fn operations_stand_on_the_page_in_the_order_of_their_numbers() {
+    let row = |op: Op| PAGE.find(&format!("| {} | **{}** ", op as u16, op.name())).expect("a row");
+    let rows: Vec<usize> = (0..=u16::MAX).filter_map(Op::from_number).map(row).collect();
+    assert!(rows.is_sorted());
+}
+
+#[test]
+fn every_limit_is_on_the_page_with_its_value() {
+    let values = values!(NAME_BYTES SYMLINK_BYTES XATTR_BYTES XATTRS_BYTES INLINE_BYTES LINKS BULK_BYTES BODY_BYTES BLOCK_BYTES
+        HOLE_BYTES FILE_BYTES PUNCH_BYTES STRIPE_BYTES_MIN STRIPES COMPONENTS POOL_NAME_BYTES SLOTS OPEN_FILES
+        LEASE_CLIENT_TERM LEASE_TERM RECALLS OBJECT_PIECES CLAIM_PIECES);
+    let names = LIMITS.lines().filter_map(|line| line.strip_prefix("pub const ")?.split_once(':'));
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    assert_eq!(values.each_ref().map(|(name, _)| *name)[..], names);
+    for (name, value) in values {
+        let row = format!("| `{name}` | ");
+        let cells =
+            PAGE.lines().find_map(|line| line.strip_prefix(&row)).unwrap_or_else(|| panic!("no row for {name}"));
+        assert_eq!(cells.split(" |").next().expect("a value").replace([',', ' '], ""), value, "{name}");
     }
 }

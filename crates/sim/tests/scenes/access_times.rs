@@ -75,7 +75,7 @@ fn requests(access_times: AccessTimes) -> [u64; 3] {
 /// Two readers open, read and close a file, on mounts with noatime, relatime and strictatime. They send the same number
 /// of requests in all three cases.
 #[test]
-fn reads_that_move_access_times_ask_for_no_more_than_those_that_move_none() {
+fn reads_that_move_access_times_send_no_more_requests_than_those_that_move_none() {
     let plain = requests(AccessTimes::Never);
     assert!(plain.iter().all(|count| *count >= 2), "{plain:?}");
     assert_eq!((requests(AccessTimes::Relative), requests(AccessTimes::Always)), (plain, plain));

@@ -85,7 +85,7 @@ fn delayed_dir_ops_take_no_virtual_time() {
 
 /// The maker creates a file, a symlink and a directory. The looker sees exactly the attributes that the maker was told.
 #[test]
-fn looker_sees_attributes_the_maker_was_told() {
+fn another_client_sees_the_attributes_that_the_maker_was_shown() {
     let scene = Scene::new(2, CLIENTS);
     scene.sim.block_on(async {
         let (maker, looker) = (scene.mount(0).await, scene.mount(1).await);
@@ -318,7 +318,7 @@ fn a_client_crash_loses_only_delayed_creates_that_the_mdt_does_not_have_yet() {
 /// - the file has two links;
 /// - the directory has a new owner and mode, or a default ACL.
 #[test]
-fn the_client_asks_the_mdt_where_it_cannot_decide_a_delayed_operation() {
+fn a_delayed_operation_that_the_client_cannot_decide_goes_to_the_mdt_first() {
     let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let maker = scene.mount(0).await;

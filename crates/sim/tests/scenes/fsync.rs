@@ -79,7 +79,7 @@ async fn told(sim: &Sim, client: &Client, file: &OpenFile) {
 /// The writer's unsynced bytes are lost with the OSTs. Its close(2) reports the loss, as the exit of a child process
 /// would. The fsync of each handle that was open reports it too. A handle opened later does not.
 #[test]
-fn a_loss_is_told_to_fsync_whatever_a_close_was_told() {
+fn a_loss_is_reported_to_fsync_whatever_a_close_reported() {
     let scene = Scene::new(3, CLIENTS);
     scene.sim.block_on(async {
         let writer = scene.mount(0).await;
@@ -127,7 +127,7 @@ fn close_reports_a_loss_that_a_read_has_reported_before() {
 /// The writer's unsynced bytes are lost with the OSTs, and it closes the file. It opens the file again: fsync of that
 /// handle reports EIO, as no fsync has reported the loss yet.
 #[test]
-fn a_loss_that_no_fsync_was_told_waits_for_the_next() {
+fn a_loss_that_no_fsync_reported_waits_for_the_next() {
     let scene = Scene::new(4, CLIENTS);
     scene.sim.block_on(async {
         let writer = scene.mount(0).await;

@@ -108,7 +108,7 @@ fn a_resent_write_does_not_overwrite_newer_bytes_that_were_read() {
 /// The first client's write is executed and its reply held. The second client appends. The OST loses power and the
 /// first client is gone. The append lies directly behind what is there, with or without the first client's write.
 #[test]
-fn an_append_is_not_put_behind_bytes_whose_writer_was_not_told() {
+fn an_append_is_not_put_behind_bytes_whose_writer_got_no_reply() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         scene.sim.block_on(async {

@@ -206,7 +206,7 @@ fn stat_of_listed_names_sees_the_renames_of_another_client() {
 /// The looker has all names of a directory cached. The maker moves the directory. The looker's lookup of `..` returns
 /// the new parent: it is not taken from the cached names.
 #[test]
-fn the_way_up_from_a_directory_whose_names_are_kept_is_asked_for() {
+fn lookup_of_the_parent_is_not_answered_from_cached_names() {
     let sim = Sim::new(1);
     sim.clone().block_on(async move {
         let (maker, looker) = two(&sim).await;

@@ -178,7 +178,7 @@ fn programs_wait_half_an_hour_for_an_ost_and_go_on_within_seconds() {
 /// The first client is cut off, and the second client's programs continue. When the link is back, the first client's
 /// programs get EIO, as it was evicted. They start again from what they had synced, and continue within 30 s.
 #[test]
-fn a_client_that_was_away_for_half_an_hour_is_told_and_goes_on_within_seconds() {
+fn a_client_that_was_away_for_half_an_hour_is_notified_and_goes_on_within_seconds() {
     for seed in [1, 2] {
         let sim = Sim::new(seed);
         sim.block_on(async {

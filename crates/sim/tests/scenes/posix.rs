@@ -81,7 +81,7 @@ fn appends_of_two_clients_lie_one_after_another() {
 /// The writer's first write asks to be durable, through a handle that was opened without that; its second one, to
 /// another file, does not. Then the writer and all servers lose power. The first is there, the second is not.
 #[test]
-fn a_write_that_asks_for_it_is_durable_when_it_returns() {
+fn a_write_with_sync_is_durable_when_it_returns() {
     let scene = Scene::new(2, &["first", "second"]);
     scene.sim.block_on(async {
         let (writer, reader) = scene.mounts().await;
@@ -190,7 +190,7 @@ fn a_truncating_open_removes_privileges() {
 
 /// A file without privileges is written, and privileges are not asked for: the writes are buffered, without a request.
 #[test]
-fn writes_to_a_file_without_privileges_ask_for_none() {
+fn writes_to_a_file_without_privileges_send_no_request_about_them() {
     let scene = Scene::new(6, &["first", "second"]);
     scene.sim.block_on(async {
         let client = scene.mount(0).await;

@@ -228,7 +228,7 @@ fn writes_older_than_100_ms_and_synced_writes_survive_a_client_crash() {
 /// The writer is connected to the MDT and cannot send its buffered record for 30 s, as the OSTs are cut off. The reader
 /// waits. Nobody is evicted, and once the link is back, the reader sees the record.
 #[test]
-fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
+fn a_writer_that_sends_requests_is_not_evicted_while_it_waits_for_an_ost() {
     for seed in 0..10 {
         let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);
@@ -252,7 +252,7 @@ fn a_writer_that_is_heard_is_not_evicted_while_it_waits_for_an_ost() {
 /// Only the writer is cut off from the OSTs. The reader's stat waits for about five minutes, then the MDT evicts the
 /// writer. The reader never sees the record, and the writer's fsync reports EIO.
 #[test]
-fn a_writer_that_is_heard_and_sends_nothing_for_minutes_is_evicted() {
+fn a_writer_that_sends_requests_but_no_bytes_for_minutes_is_evicted() {
     for seed in 0..5 {
         let scene = Scene::new(seed, CLIENTS);
         let (sim, cluster) = (&scene.sim, &scene.cluster);

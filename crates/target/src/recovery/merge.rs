@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_runs_only_when_nobody_can_bring_a_smaller_one() {
+    fn the_smallest_replay_runs_only_when_no_session_can_bring_a_smaller_one() {
         assert_eq!(next([head(1, 7, false), head(2, 5, false)]), Next::Run(2, Transno(5)));
         assert_eq!(next([head(1, 7, true), head(2, 0, false)]), Next::Wait);
         assert_eq!(next([head(1, 7, true), head(2, 0, true)]), Next::Run(1, Transno(7)));

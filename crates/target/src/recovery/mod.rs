@@ -68,8 +68,8 @@ struct Member {
     queue: BTreeMap<Transno, (Op, Request)>,
     /// Replays in execution.
     running: BTreeSet<Transno>,
-    /// Its progress: the highest replay that arrived, and the phase that it said it was ready for. Saying it again is
-    /// no progress.
+    /// Its progress: the highest replay that arrived, and the phase that it reported to be ready for. To report it
+    /// again is no progress.
     highest: Transno,
     said: Phase,
     /// The control request that is answered when the phase ends.
@@ -134,7 +134,7 @@ impl Recovery {
         }
     }
 
-    /// The session is ready for `phase`. The first time that it says so counts as progress.
+    /// The session is ready for `phase`. The first report counts as progress.
     fn said(&mut self, session: SessionId, phase: Phase, now: Time) {
         if let Some(member) = self.members.get_mut(&session)
             && member.said < phase
@@ -420,7 +420,7 @@ impl Core {
         self.recovery.borrow_mut().reclaiming += 1;
     }
 
-    /// A Reclaim was executed, or failed. Only success is progress: a client that asks again and again for the
+    /// A Reclaim was executed, or failed. Only success is progress: a client that repeats the request for the
     /// impossible makes none.
     pub(crate) fn reclaim_ended(&self, done: bool) {
         let mut recovery = self.recovery.borrow_mut();

@@ -9,7 +9,7 @@ struct Epoch {
     bytes: Option<Bytes>,
 }
 
-/// What the MDT said at some time.
+/// What the MDT replied at some time.
 #[derive(Clone, Debug)]
 struct Reply {
     attr: Attr,

@@ -60,7 +60,7 @@ fn no_directory_brings_more_names_than_were_listed_of_it_whatever_is_asked() {
     let mut brought_in_all = 0;
     for seed in 0..200 {
         let (mut dice, listings) = (Dice::new(seed), Listings::default());
-        // Of each directory: names that were listed and not asked for, and how many are on their way.
+        // Of each directory: names that were listed and not requested, and how many are on their way.
         let mut left = [0_u64; 5];
         let mut coming: [Option<u32>; 5] = [None; 5];
         let mut now = 0;

@@ -272,8 +272,8 @@ impl BufferedWrites {
 }
 
 impl Arrival {
-    /// It is here: kept, unless it was taken away meanwhile. `parts` are as many bytes as were asked for; `shares`: in a buffer in
-    /// which others are too.
+    /// It has arrived: cached, unless it was dropped meanwhile. `parts` are as many bytes as were requested; `shares`:
+    /// in a buffer that holds others too.
     pub fn keep(self, parts: Vec<Bytes>, shares: bool) {
         let place = self.place();
         let mut inner = self.cache.0.borrow_mut();

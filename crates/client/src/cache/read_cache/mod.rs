@@ -1,12 +1,12 @@
-//! Small reads: what was read is kept under a lease, and what will be read next is fetched before it is asked for.
+//! Small reads: what was read is cached under a lease, and what will be read next is prefetched.
 //!
-//! A lease of the MDT on a file's inode says that no other session has the file open for writing, nor cuts it: as long as
-//! it lasts nobody else changes the file's bytes. It is recalled before anybody may. What this client changes itself it
-//! takes out of the cache, before and after.
+//! While the MDT leases a file's inode to this client, no other session has the file open for writing, nor cuts it:
+//! nobody else changes the file's bytes. The lease is recalled before anybody may. Ranges that this client changes
+//! itself are dropped from the cache, before and after.
 //!
-//! Invariant: what is answered from here is what the OSTs would have answered at some time during the call.
-//! Invariant: only what is committed is kept: what a crash may take back is asked for again and again.
-//! Invariant: bounded by [`MountOptions::read_cache_bytes`](crate::MountOptions), and by as much that is on its way.
+//! Invariant: a read from the cache returns what the OSTs would have returned at some time during the call.
+//! Invariant: only committed bytes are cached: what a crash may take back is fetched again and again.
+//! Invariant: bounded by [`MountOptions::read_cache_bytes`](crate::MountOptions), and by as much that is in flight.
 //! Not here: large reads, which are worth requests of their own; leases (see `leases`).
 
 mod cache;
@@ -28,7 +28,8 @@ pub(crate) use pattern::Pattern;
 pub(crate) use reader_group::ReaderGroup;
 
 impl Client {
-    /// Reads `range`, cut at the end of the file, from what is kept, or so that it is kept. `None`: that cannot be, ask the OSTs.
+    /// Reads `range`, cut at the end of the file, from the cache, or so that it is cached. `None`: that cannot be, read
+    /// from the OSTs.
     pub(crate) async fn read_kept(&self, file: &OpenFile, range: &Range<u64>) -> Option<Vec<Bytes>> {
         let (state, fid) = (file.state(), file.fid());
         if range.end - range.start > limits::CACHED_READ_BYTES || self.read_cache_bytes() == 0 {
@@ -126,7 +127,7 @@ impl Client {
         (end <= size || self.inner.mdt.leases.may_keep(file.fid) == Holds::All).then_some(size)
     }
 
-    /// A lease may be had on a file that is read, and has none: asks for it, now and then.
+    /// A file that is read may be leased, and is not: requests a lease, now and then.
     fn ask_for_lease(&self, file: &Rc<FileState>) {
         if self.env().now() < file.asks.inode_at.get() {
             return;
@@ -153,7 +154,8 @@ impl Client {
         let whole = match ahead {
             // What lies between the steps is somebody else's.
             Ahead::Steps(_) => gap.clone(),
-            // Who reads here and there in a file that would not be kept as a whole anyway is sent what he asks for.
+            // For scattered reads in a file that would not be cached as a whole anyway, only the requested range is
+            // fetched.
             Ahead::Nothing if size > self.read_cache_bytes() / 2 => pattern::units(gap, limits::READ_UNIT_BYTES, size),
             _ => pattern::units(gap, BLOCK_BYTES, size),
         };

@@ -26,7 +26,8 @@ pub(crate) enum Ahead {
 }
 
 impl Pattern {
-    /// Takes note of a read; tells what is expected after it. The first read at the beginning of a file counts as one that goes on.
+    /// Takes note of a read; returns what is expected after it. The first read at the beginning of a file counts as one
+    /// that goes on.
     /// `shared`: others read the file just now, and may want what lies in between.
     pub fn note(&mut self, range: &Range<u64>, shared: bool) -> Ahead {
         let step = range.start.wrapping_sub(self.last.start) as i64;
@@ -36,19 +37,19 @@ impl Pattern {
             _ => 0,
         };
         (self.step, self.last) = (step, range.clone());
-        // All that lies in between costs less than to ask for each read.
+        // All that lies in between costs less than a request for each read.
         let times = if shared { limits::DENSE_SHARED } else { limits::DENSE_ALONE };
         let dense = limits::DENSE_STEP_BYTES.min(times * (range.end - range.start)).max(limits::DENSE_STEP_LEAST);
         let near = step.unsigned_abs() <= dense;
         match self.streak {
             0 => Ahead::Nothing,
             streak if goes_on => Ahead::Window(range.end..range.end.saturating_add(window(streak))),
-            // One step says nothing yet.
+            // One step proves nothing yet.
             1 => Ahead::Nothing,
             streak if near && step > 0 => Ahead::Window(range.end..range.end.saturating_add(window(streak - 1))),
             streak if near => Ahead::Window(range.start.saturating_sub(window(streak - 1))..range.start),
             streak => {
-                // The next ones are asked for when half of these have been read.
+                // The next ones are fetched when half of these have been read.
                 let count = 2 * window(streak - 1) / (range.end - range.start).max(1);
                 let least = u64::from(streak.min(limits::PREFETCH_STEPS_LEAST));
                 Ahead::Steps(steps(range, step, count.clamp(least, limits::PREFETCH_STEPS)))

@@ -3,7 +3,7 @@
 //! it waits for what it reads, and the others come up meanwhile. Apart by more than what is kept, each would fetch the whole
 //! file for itself, at the same pace, to its end.
 //!
-//! Not here: what is answered. This decides only what is fetched before it is asked for.
+//! Not here: what is returned. This decides only what is prefetched.
 
 use std::cell::RefCell;
 

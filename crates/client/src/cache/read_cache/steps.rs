@@ -45,7 +45,7 @@ impl Client {
                 // An OST that is away does not take the room of all others.
                 let fetch = client.fetch_together(&file, lease, arrivals);
                 if !matches!(client.env().timeout(limits::PREFETCH_TERM, fetch).await, Ok(Some(()))) {
-                    // One that is damaged, or slow, takes the others along: each is asked for by itself when it is wanted.
+                    // One that is damaged, or slow, takes the others along: each is fetched alone when it is wanted.
                     file.reading.no_steps_until.set(client.env().now() + limits::NO_STEPS_PAUSE);
                 }
             }));
@@ -70,7 +70,7 @@ impl Client {
     }
 }
 
-/// What one request each asks for: stretches on the same OST, in the order of the file.
+/// What one request each fetches: stretches on the same OST, in the order of the file.
 fn in_requests(file: &FileState, arrivals: Vec<Arrival>, most: u64) -> Vec<Vec<Arrival>> {
     let layout = file.layout();
     let mut of_osts: BTreeMap<Option<u32>, Vec<Vec<Arrival>>> = BTreeMap::new();

@@ -27,7 +27,7 @@ impl Request {
     }
 }
 
-/// One file: what the client knows, and arrays that say what has to come of it.
+/// One file: what the client knows, and arrays of what has to become of it.
 struct File {
     client: BufferedWrites<u64>,
     /// The last byte that was written, for each place.

@@ -16,8 +16,8 @@ pub(crate) struct OutsideClaims {
 }
 
 impl Client {
-    /// Before anything is done with a file but a write: if this client is bound by a claim, it takes it back, and waits until all
-    /// that others kept back is sent. While the answer lives, nothing is claimed.
+    /// Before anything is done with a file but a write: if this client has a claim, it withdraws it, and waits until
+    /// all writes that other clients buffered are sent. While the answer lives, nothing is claimed.
     pub(crate) async fn see_all(&self, file: &Rc<FileState>) -> ClientResult<OutsideClaims> {
         let outside = OutsideClaims { _outside: Outside::new(&file.sharing), _file: file.clone() };
         if file.sharing.is_bound() && !planted(Bug::ClaimNotTakenBack) {

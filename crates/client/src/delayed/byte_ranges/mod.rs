@@ -1,12 +1,12 @@
 //! Small writes to a file that other clients have open too: gathered, where each writes in places of its own.
 //!
-//! A client whose writes go in even steps claims all the places they will go to. Where everybody who has the file open has
-//! claims, and none meet, the MDT grants each a share: what is written there may be kept back as under a lease on all of the
-//! data (see `write_back`).
+//! A client that writes in even steps claims all the ranges that it will write. If everybody who has the file open has
+//! a claim, and none overlap, the MDT grants each a byte-range write lease: writes in its ranges may be buffered as
+//! under a data-write lease (see `write_back`).
 //!
-//! Invariant: from before a claim is sent, until one without pieces was replied, nothing is done with the file but to write in
-//! the claimed pieces. All else goes through [`Client::see_all`] first, which ends that: then everything that others kept back
-//! has been sent.
+//! Invariant: from before a claim is sent, until one without pieces was replied, nothing is done with the file but to
+//! write in the claimed pieces. All else goes through [`Client::see_all`] first, which ends that: then everything that
+//! other clients buffered has been sent.
 //! Invariant: while something else is under way with the file, nothing is claimed; a write that is under way lies in the pieces
 //! of any claim that is made meanwhile.
 
@@ -41,7 +41,7 @@ pub(crate) struct Sharing {
     /// Writes under way: from, to.
     writing: RefCell<BTreeMap<u64, (u64, u64)>>,
     next_write: Cell<u64>,
-    /// The MDT was restarted since it granted the share: it has to hear the claim again.
+    /// The MDT was restarted since it granted the lease: the claim has to be sent again.
     pub forgotten: Cell<bool>,
     /// When it is worth claiming (again).
     pub next: Cell<Time>,
@@ -127,7 +127,8 @@ impl Sharing {
         self.tracks.borrow_mut().remove(&handle);
     }
 
-    /// The share was asked back, or given up: it is not worth having again at once, and less so the more often that happens.
+    /// The lease was recalled, or given up: it is not worth having again at once, and less so the more often that
+    /// happens.
     pub fn end(&self, now: Time) {
         let calm = now.since(self.ended.get()) > self.pause.get() * limits::CLAIM_CALM;
         let pause = if calm { limits::CLAIM_PAUSE } else { (self.pause.get() * 2).min(limits::CLAIM_PAUSE_MOST) };

@@ -68,7 +68,7 @@ struct Ask {
     gives_back: bool,
 }
 
-/// A client and an OST that takes a grant for what it was told, restarts, and ends sessions.
+/// A client and an OST that grants what the client reports, restarts, and ends sessions.
 struct Model {
     dice: Dice,
     seed: u64,
@@ -145,7 +145,7 @@ impl Model {
         if gives_back {
             self.room.give_up(OST, held);
         } else if self.room.with(OST, |share| share.left) >= bytes {
-            // It is not asked for what it has granted.
+            // No request for what it has granted.
             return;
         }
         self.ask = Some(Ask { bytes, used, reply: None, gives_back });
@@ -181,7 +181,7 @@ impl Model {
         }
     }
 
-    /// The OST ends the session: what is held is lost, and so are the grant and what was asked.
+    /// The OST ends the session: what is held is lost, and so are the grant and the requests.
     fn evict(&mut self) {
         (self.free, self.granted, self.ask) = (self.free + self.granted, 0, None);
         (self.buffered, self.sent) = (Vec::new(), Vec::new());

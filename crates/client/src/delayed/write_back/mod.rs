@@ -1,8 +1,8 @@
 //! Small writes under a lease on the file's data: acknowledged here, sent gathered.
 //!
-//! As long as this client alone has a file open (see the MDT's leases on data), nobody else can tell where its bytes are.
-//! They are sent as soon as a unit of requests is whole, when they have been here for [`limits::BUFFER_AGE`], before anything
-//! else is done with the file, when the lease is recalled, and before the last close.
+//! As long as this client alone has a file open (see the MDT's data-write leases), nobody else can tell where its bytes
+//! are. They are sent as soon as a unit of requests is whole, when they have been here for [`limits::BUFFER_AGE`],
+//! before anything else is done with the file, when the lease is recalled, and before the last close.
 //!
 //! Invariant: bytes for one place are sent one after another, in the order in which they were written.
 //! Invariant: what cannot be sent is a loss of the file: its handles report it (see `FileState::lose`).
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// The lease may have been recalled for somebody who only had a look: asks for it, now and then.
+    /// The lease may have been recalled for a client that only looked at the file: requests it again, now and then.
     fn ask_for_data(&self, file: &OpenFile) {
         let (now, state) = (self.env().now(), file.state());
         let next = state.asks.data_at.get();
@@ -200,7 +200,7 @@ impl Client {
         if file.losses() == losses { Ok(()) } else { Err(file.loss()) }
     }
 
-    /// The same of `fid`, if it is open here, and of what others kept back (see [`Client::see_all`]).
+    /// The same of `fid`, if it is open here, and of what other clients buffer (see [`Client::see_all`]).
     pub(crate) async fn flush_writes_of(&self, fid: Fid) -> ClientResult<Option<OutsideClaims>> {
         self.settle_coming(fid).await;
         let Some(file) = self.inner.file(fid) else { return Ok(None) };
@@ -209,7 +209,7 @@ impl Client {
         Ok(Some(outside))
     }
 
-    /// What this client kept back of `fid` only.
+    /// Only what this client buffers of `fid`.
     pub(crate) async fn flush_own_writes_of(&self, fid: Fid) -> ClientResult<()> {
         self.settle_coming(fid).await;
         match self.inner.file(fid) {
@@ -241,7 +241,7 @@ impl Client {
         Ok(outside)
     }
 
-    /// What this client kept back only.
+    /// Only what this client buffers.
     pub(crate) async fn flush_own_writes_through(&self, file: &OpenFile) -> ClientResult<()> {
         let sent = self.flush_writes(file.state()).await;
         file.report().and(sent)

@@ -1,4 +1,4 @@
-//! GrantedSpace at the OSTs for what is kept back: granted before anything is acknowledged.
+//! Space at the OSTs for buffered writes: granted before anything is acknowledged.
 //!
 //! Invariant: what is kept and on its way costs no more than is left of the grant of each OST that it may go to.
 //! Invariant: no more is counted on than an OST has granted; what it uses up on the way is counted twice rather than not at all.
@@ -30,7 +30,7 @@ impl Client {
         for ost in self.inner.write_back.room.low(osts, enough, self.env().now()) {
             let client = self.clone();
             drop(self.env().spawn(async move {
-                // Without it, whoever needs it asks.
+                // Without it, the writer that needs space requests it.
                 let _ = client.ask_room(ost, enough).await;
                 client.inner.write_back.room.with(ost, |share| share.asking = false);
             }));
@@ -46,7 +46,7 @@ impl Client {
         any
     }
 
-    /// All that this client may keep, and as much to go on with while more is asked for.
+    /// All that this client may buffer, and as much to go on with while more is requested.
     fn wanted_room(&self) -> u64 {
         self.inner.options.write_back_bytes.saturating_mul(2)
     }
@@ -90,7 +90,7 @@ impl Client {
         let turn = here.room.with(ost, |share| share.turn.clone());
         let _turn = turn.lock().await;
         let held = here.held();
-        // First here: nobody counts on it any more when the OST hears of it.
+        // First here: nothing relies on it any more when the OST receives the request.
         here.room.give_up(ost, held);
         if here.room.with(ost, |share| share.granted) <= held {
             return Ok(false);
@@ -121,7 +121,7 @@ impl Client {
                 for ost in here.room.unused(here.held()) {
                     let client = client.clone();
                     drop(client.env().clone().spawn(async move {
-                        // What is not heard of here is tried again.
+                        // If the request is lost here, it is tried again.
                         let _ = client.give_back(ost).await;
                         client.inner.write_back.room.with(ost, |share| share.giving = false);
                     }));

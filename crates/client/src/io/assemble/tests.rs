@@ -134,7 +134,7 @@ fn a_reply_that_does_not_fit_what_was_asked_is_refused() {
     assert!(object_bytes(FID, slice::from_ref(&asked), &reply, Bytes::from_static(b"x")).is_err());
 }
 
-/// A small reply with a hole between data, and what is asked for.
+/// A small reply with a hole between data, and the requested range.
 fn small(dice: &mut Dice) -> (ObjectRange, ReadReply, Vec<u8>, Vec<u8>) {
     let asked = ObjectRange { offset: 65_500, length: 90, ranges: iter::once(500..590).collect() };
     let mut object = vec![0; 65_600];

@@ -26,7 +26,7 @@ fn some_ranges(dice: &mut Dice) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Where each byte of the file lies, told byte by byte. `None`: it has no OST.
+/// Where each byte of the file lies, byte by byte. `None`: it has no OST.
 fn place(layout: &Layout, at: u64) -> Option<(u32, u64)> {
     layout.pieces(at, 1).first().map(|piece| (piece.ost, piece.object_offset))
 }
@@ -137,7 +137,7 @@ fn bytes_of(runs: &[Run], range: &Range<u64>) -> Vec<u8> {
     run.parts.concat()[(range.start - run.offset) as usize..(range.end - run.offset) as usize].to_vec()
 }
 
-/// Records of programs in turn: each OST is asked once for what it has of them.
+/// Records of programs in turn: each OST gets one request for what it has of them.
 #[test]
 fn ranges_far_apart_go_in_few_requests() {
     let layout = Layout::plain(4, 1 << 20, vec![3, 1, 4, 2]);

@@ -34,14 +34,14 @@ impl LeaseTable {
     pub fn name(&mut self, parent: Fid, name: &[u8]) -> Option<Option<EntryReply>> {
         self.wanted()?;
         match self.leased(parent)?.known(name)? {
-            // It is too long to be one, which the MDT says.
+            // It is too long to be one; the MDT replies with that error.
             None if name.len() > NAME_BYTES => None,
             None => Some(None),
             Some(fid) => self.nodes.get(&fid)?.entry().map(Some),
         }
     }
 
-    /// How long `attr` may be believed by somebody else, who will hear when not.
+    /// How long `attr` may be cached by somebody else, who is notified when that ends.
     pub fn attributes_for(&mut self, attr: &Attr) -> Duration {
         let is_current = |node: &Node| node.entry.as_ref().is_some_and(|entry| entry.attr == *attr);
         self.believed_for(attr.fid, is_current, |node| &mut node.attributes_until)
@@ -63,8 +63,8 @@ impl LeaseTable {
         self.nodes.get(&dir).map_or(Time(0), |node| node.names_until)
     }
 
-    /// A name that may be believed `until` then was moved to another directory, and is believed there as long. True if that has to
-    /// be heard, as the names of this directory are not leased.
+    /// A name that may be cached `until` then was moved to another directory, and may be cached there as long. True if
+    /// the end of that needs a notification, as the names of this directory are not leased.
     pub fn name_moved(&mut self, until: Time, to: Fid) -> bool {
         if until <= self.now {
             return false;
@@ -74,7 +74,7 @@ impl LeaseTable {
         false
     }
 
-    /// Nothing has happened to the inode since something was `asked`: we have not changed it, and nobody else may have.
+    /// Nothing has happened to the inode since the request `asked`: we have not changed it, and nobody else may have.
     pub fn is_unchanged(&self, fid: Fid, asked: Ticket) -> bool {
         self.nodes.get(&fid).map_or(self.forgotten, Node::last) <= asked.0
     }

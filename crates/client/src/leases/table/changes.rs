@@ -1,5 +1,5 @@
-//! Changes by this client that it waits for. From its beginning to its end the MDT is asked for what a change concerns, and what a
-//! reply says of that is not kept: the MDT may have sent it before the change.
+//! Changes by this client that it waits for. While one is in flight, the MDT is asked for what it concerns, and what a
+//! reply contains of that is not cached: the MDT may have sent it before the change.
 
 use bytes::Bytes;
 use forebay_proto::{Fid, Transno, message::Attr};
@@ -91,7 +91,7 @@ impl LeaseTable {
         let is_changing = self.is_name_changing(parent, name);
         let node = self.node(parent);
         if !node.leased {
-            // Nothing is known of it; whoever asked before now does not know either.
+            // Nothing is known of it. Replies to earlier requests do not count either.
             node.recalled = since;
             return self.drop_name(parent, name);
         }

@@ -1,4 +1,4 @@
-//! Leases on the data of files: what is written may be kept back (see `write_back` and `sharing`).
+//! Leases on the data of files: writes may be buffered (see `write_back` and `byte_ranges`).
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{Fid, message::DataRecall};
@@ -6,19 +6,19 @@ use forebay_proto::{Fid, message::DataRecall};
 use super::{Holds, LeaseTable, Ticket};
 
 impl LeaseTable {
-    /// A reply to what was `asked` brought a lease on the data of a file.
+    /// The reply to the request `asked` granted a data-write lease.
     pub fn learn_data(&mut self, asked: Ticket, fid: Fid) {
         self.learn_of_data(asked, fid, Holds::All);
     }
 
-    /// A reply to what was `asked` brought a share of it.
+    /// The reply to the request `asked` granted a byte-range write lease.
     pub fn learn_ranges(&mut self, asked: Ticket, fid: Fid) {
         self.learn_of_data(asked, fid, Holds::Ranges);
     }
 
     fn learn_of_data(&mut self, asked: Ticket, fid: Fid, brought: Holds) {
         let counts = self.ended(fid) <= asked.0;
-        // Even if it does not count here: the MDT may ask it back, and has to be heard.
+        // Even if it does not count here: the MDT may recall it, so its recalls have to be received.
         let holds = self.data.entry(fid).or_default();
         if counts {
             *holds = brought.max(*holds);
@@ -30,7 +30,7 @@ impl LeaseTable {
         self.data.get(&fid).copied().unwrap_or_default()
     }
 
-    /// The same, if the MDT was heard lately: it has not given it to somebody else.
+    /// The same, if the MDT has replied recently: it has not granted it to another client.
     pub fn may_keep(&mut self, fid: Fid) -> Holds {
         self.alive().map_or(Holds::Nothing, |_| self.holds(fid))
     }
@@ -48,18 +48,20 @@ impl LeaseTable {
         Some((entry.attr.truncate_epoch, entry.attr.size))
     }
 
-    /// Nothing more is kept back of `fid`, nor under what was asked for before. The MDT may count it as leased, and ask it back.
+    /// Nothing more is buffered for `fid`, nor under a lease that was requested before. The MDT may count it as leased,
+    /// and recall it.
     pub fn give_up_ranges(&mut self, fid: Fid) {
         let number = self.next();
         let node = self.node(fid);
         (node.recalled, node.written) = (number, None);
-        // It is asked on, until the last close: what is kept back may take its time, and the MDT may lease it again.
+        // The client polls for recalls until the last close: buffered writes may take time to send, and the MDT may
+        // lease it again.
         if let Some(holds) = self.data.get_mut(&fid) {
             *holds = Holds::Nothing;
         }
     }
 
-    /// The lease on the data of `fid` is over, also one that a reply to what was asked before may bring.
+    /// The lease on the data of `fid` is over, also one that a reply to an earlier request may bring.
     pub fn end_data(&mut self, fid: Fid) {
         self.data.remove(&fid);
         let number = self.next();
@@ -74,12 +76,12 @@ impl LeaseTable {
         self.nodes.values_mut().for_each(|node| node.written = None);
     }
 
-    /// The MDT wants a lease on data back: from now on nothing is kept back, nor under a lease that was asked for before.
+    /// The MDT recalls a lease on data: from now on nothing is buffered, nor under a lease that was requested before.
     pub fn data_recalled(&mut self, recall: &DataRecall) {
         self.give_up_ranges(recall.fid);
     }
 
-    /// What was kept back when that was recalled has been sent.
+    /// What was buffered when that was recalled has been sent.
     pub fn flushed(&mut self, recall: DataRecall) {
         self.to_tell.flushed.push(recall);
     }

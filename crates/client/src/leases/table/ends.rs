@@ -23,7 +23,7 @@ impl LeaseTable {
         had
     }
 
-    /// What to ask the MDT with next. `None`: nothing is kept, nobody writes, and it knows that.
+    /// The next request to the MDT. `None`: nothing is cached, nobody writes, and the MDT knows that.
     pub fn question(&mut self, writes: bool) -> Option<AwaitRecalls> {
         self.alive();
         let nothing = (self.to_tell.acknowledged <= self.to_tell.known_acknowledged
@@ -48,7 +48,7 @@ impl LeaseTable {
         if returned.is_empty() {
             return returned;
         }
-        // Leases that come with replies to what was asked before may be the ones that are returned.
+        // Leases that come with replies to earlier requests may be the ones that are returned.
         self.forgotten = self.next();
         for fid in &returned {
             self.to_tell.returned.remove(fid);
@@ -59,8 +59,8 @@ impl LeaseTable {
         returned
     }
 
-    /// The MDT takes leases back. What the kernel may not have heard of yet is to be said again before that is acknowledged
-    /// ([`LeaseTable::acknowledge`]).
+    /// The MDT recalls leases. What the kernel may not have received yet is delivered again before the recall is
+    /// acknowledged ([`LeaseTable::acknowledge`]).
     pub fn drop_recalled(&mut self, fids: &[Fid]) {
         for fid in fids.iter().filter(|_| !planted(Bug::RecallIgnored)) {
             let (number, now) = (self.next(), self.now);
@@ -72,12 +72,13 @@ impl LeaseTable {
         }
     }
 
-    /// These are not kept any more, and the MDT may count them as leased: it did not hear that they were returned, or a change failed.
+    /// These are not cached any more, and the MDT may count them as leased: it was not notified of their return, or a
+    /// change failed.
     pub fn return_later(&mut self, fids: Vec<Fid>) {
         self.to_tell.returned.extend(fids);
     }
 
-    /// What to say beside the question that waits for recalls: nothing is given back by that, nor more acknowledged.
+    /// What to send beside the request that waits for recalls: it returns no lease, and acknowledges no more.
     pub fn what_is_flushed(&mut self) -> Option<AwaitRecalls> {
         let (acknowledged, flushed) = (self.to_tell.acknowledged, std::mem::take(&mut self.to_tell.flushed));
         (!flushed.is_empty()).then_some(AwaitRecalls { acknowledged, returned: Vec::new(), flushed })
@@ -88,7 +89,7 @@ impl LeaseTable {
         self.to_tell.known_acknowledged = self.to_tell.known_acknowledged.max(question.acknowledged);
     }
 
-    /// Everything that was recalled up to `sequence` has been heard of.
+    /// The kernel was notified of every recall up to `sequence`.
     pub fn acknowledge(&mut self, sequence: u64) {
         self.to_tell.acknowledged = self.to_tell.acknowledged.max(sequence);
     }
@@ -107,12 +108,13 @@ impl LeaseTable {
         self.most_bytes = Some(bytes);
     }
 
-    /// What was given up of our own accord and nobody may have heard of yet: said again before it is returned.
+    /// What was given up of our own accord, and the kernel may not have received: delivered again before it is
+    /// returned.
     pub fn take_undelivered(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.to_tell.undelivered)
     }
 
-    /// The kernel may not have heard of these, which were given up.
+    /// The kernel may not have received these, which were given up.
     pub fn not_heard(&mut self, given_up: Vec<Dropped>) {
         self.to_tell.undelivered.extend(given_up);
     }

@@ -1,7 +1,8 @@
-//! Leases on the names of directories: changes of them may be answered before they are asked for (see [`crate::delayed::names`]).
+//! Leases on the entries of directories: changes of them may be acknowledged before they are sent (see
+//! [`crate::delayed::names`]).
 //!
-//! Invariant: what is told here of such a change is what the MDT will tell of it: it has to come to pass, and nobody else
-//! can have changed what it builds on.
+//! Invariant: what is shown here of such a change is what the MDT will show of it: the MDT is sure to apply it, and
+//! nobody else can have changed what it builds on.
 
 use forebay_env::{Bug, planted};
 use forebay_proto::{
@@ -12,7 +13,7 @@ use forebay_proto::{
 use super::{Directory, LeaseTable, Name, Single, Ticket, entry_of};
 use crate::mode;
 
-/// A change of a name, as the program is told of it.
+/// A change of a name, as it was acknowledged to the program.
 pub(crate) struct EntryChange<'a> {
     /// The directory as it will be.
     pub dir: &'a Attr,
@@ -35,8 +36,8 @@ pub(crate) struct SoleLease {
 }
 
 impl LeaseTable {
-    /// A reply to what was `asked` brought `flags`: maybe the names of `parent` for changes, maybe those of `fid`, and maybe that
-    /// nobody else has a lease on `fid`.
+    /// The reply to the request `asked` granted `flags`: maybe the entries-write lease on `parent`, maybe that on
+    /// `fid`, and maybe that nobody else has a lease on `fid`.
     pub fn learn_changes(&mut self, asked: Ticket, flags: u32, parent: Fid, fid: Option<Fid>) {
         if flags & lease_flags::PARENT_ENTRIES_WRITE != 0 {
             self.may_change(asked, parent);
@@ -52,7 +53,7 @@ impl LeaseTable {
         }
     }
 
-    /// Changes of the directory may be answered before they are asked for: as it is now.
+    /// Changes of the directory may be acknowledged before they are sent: its current attributes.
     pub fn answers_for(&mut self, fid: Fid) -> Option<Attr> {
         self.alive()?;
         if !self.answers(fid) {
@@ -89,7 +90,7 @@ impl LeaseTable {
             && self.leased(fid).is_some_and(|node| node.complete && node.names.values().all(absent))
     }
 
-    /// No change of the directory's names is answered before it is asked for, until the MDT allows it anew.
+    /// No change of the directory's names is acknowledged before it is sent, until the MDT grants that again.
     pub fn stop_answering(&mut self, fid: Fid) {
         if let Some(directory) = self.directories.get_mut(&fid) {
             directory.may = false;
@@ -127,7 +128,7 @@ impl LeaseTable {
         self.directories.contains_key(&fid)
     }
 
-    /// The MDT is told, or knows, that the directory is not ours any more.
+    /// The MDT is notified, or knows, that the directory is not ours any more.
     pub fn gave_names_back(&mut self, fid: Fid) {
         let is_settled = |directory: &Directory| directory.under_way == 0 || planted(Bug::EntriesLeaseReturnedEarly);
         if self.directories.get(&fid).is_some_and(is_settled) {
@@ -141,12 +142,13 @@ impl LeaseTable {
         self.directories.iter().filter(|(_, directory)| directory.under_way > 0).map(|(fid, _)| *fid).collect()
     }
 
-    /// A change is answered, and asked for afterwards. The number is for [`LeaseTable::entry_applied`].
+    /// A change is acknowledged, and sent afterwards. The number is for [`LeaseTable::entry_applied`].
     pub fn answer(&mut self, told: &EntryChange) -> Ticket {
         let (parent, since) = (told.dir.fid, self.next());
         self.change_links(told.fid);
         if let Some(attr) = told.made {
-            // Nobody else hears of it before the directory is given back, and by then the MDT has said whether it is leased.
+            // Nobody else sees it before the directory is given back, and by then the MDT has replied whether it is
+            // leased.
             let is_dir = mode::is_dir(attr.mode);
             self.begin_lease(told.fid);
             let node = self.node(told.fid);
@@ -181,10 +183,10 @@ impl LeaseTable {
         self.is_over(parent);
     }
 
-    /// It did not, or not as told: its leases are given up, to be returned.
+    /// It failed, or was applied in another way than acknowledged: its leases are given up, to be returned.
     pub fn failed(&mut self, parent: Fid, fid: Fid) {
         self.drop_recalled(&[parent, fid]);
-        // The kernel hears of it before they are returned, and before a recall of them is acknowledged.
+        // The kernel is notified before they are returned, and before a recall of them is acknowledged.
         self.effects.given_up.append(&mut self.effects.ended);
         self.return_later(vec![parent, fid]);
         self.stop_answering(parent);
@@ -200,7 +202,7 @@ impl LeaseTable {
 
     fn may_change(&mut self, asked: Ticket, fid: Fid) {
         let counts = self.ended(fid) <= asked.0;
-        // Even if it does not count here: the MDT may ask it back, and has to be heard.
+        // Even if it does not count here: the MDT may recall it, so its recalls have to be received.
         self.directories.entry(fid).or_default().may |= counts;
     }
 

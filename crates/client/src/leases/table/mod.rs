@@ -9,7 +9,8 @@
 //! Leases whose term is over end with the first step that would believe them. A recall that comes before that still notifies the
 //! kernel.
 //!
-//! Invariant: nothing is believed that was asked before a recall or a loss of the lease, or before a change by this client.
+//! Invariant: no reply is cached whose request was sent before a recall or a loss of the lease, or before a change by
+//! this client.
 //! Invariant: bounded at the end of each step ([`limits::CACHED_INODES`], [`limits::CACHED_NAMES`]), unless the oldest inode is a
 //! directory with changes under way.
 //! Not here: the clock and the hook that notifies the kernel (see `leases`), the requests to the MDT (see `recalls`).
@@ -38,7 +39,7 @@ use self::changes::OwnChange;
 pub(crate) use self::entries::{EntryChange, SoleLease, commits};
 use crate::limits;
 
-/// What has to be dropped by whoever was told that it may be kept.
+/// What has to be dropped by a kernel that was allowed to cache it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
     /// Attributes of an inode.
@@ -50,13 +51,13 @@ pub enum Dropped {
 /// What the kernel has to drop after a step, in this order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
-    /// Leases on it were recalled or lost: what the kernel may not have heard goes to the caller of the step.
+    /// Leases on it were recalled or lost: what the kernel may not have received goes to the caller of the step.
     pub ended: Vec<Dropped>,
-    /// It was given up: what the kernel may not have heard comes back ([`LeaseTable::not_heard`]).
+    /// It was given up: what the kernel may not have received comes back ([`LeaseTable::not_heard`]).
     pub given_up: Vec<Dropped>,
 }
 
-/// When something was asked.
+/// When a request was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
@@ -74,7 +75,7 @@ pub(crate) enum Holds {
     /// Nothing.
     #[default]
     Nothing,
-    /// What is written in the claimed pieces (see `sharing`).
+    /// What is written in the claimed pieces (see `byte_ranges`).
     Ranges,
     /// All of it.
     All,
@@ -110,7 +111,7 @@ pub(crate) struct LeaseTable {
     own: OwnChanges,
 }
 
-/// What the MDT and the kernel are to be told.
+/// What the MDT and the kernel are to be notified of.
 #[derive(Default)]
 struct ToTell {
     /// Number of the last recall that was executed, and of the last that the MDT knows to be.
@@ -120,7 +121,7 @@ struct ToTell {
     returned: BTreeSet<Fid>,
     /// Recalls of data after which nothing is buffered any more.
     flushed: Vec<DataRecall>,
-    /// What the kernel was not ready to hear.
+    /// What the kernel was not ready to receive.
     undelivered: Vec<Dropped>,
 }
 
@@ -155,7 +156,8 @@ struct Node {
     changed: u64,
     /// The last change of our own of which the attributes are known.
     transno: Transno,
-    /// Nobody else has a lease on it while the changes of this directory are ours: which lease that was, by what was asked.
+    /// Nobody else has a lease on it while the changes of this directory are ours: that directory, and when the lease
+    /// was requested.
     alone: Option<(Fid, Ticket)>,
     /// It was made here, is no directory, and has one name.
     single: Option<Single>,
@@ -251,7 +253,7 @@ impl LeaseTable {
         self.nodes.get(&fid).map_or(self.forgotten, Node::ended)
     }
 
-    /// What is known of the directory is what programs were told, more than the MDT tells yet.
+    /// The cached state of the directory is what programs were shown, newer than what the MDT shows yet.
     fn is_told(&self, fid: Fid) -> bool {
         self.directories.get(&fid).is_some_and(|directory| directory.under_way > 0)
     }
@@ -357,7 +359,7 @@ impl Node {
         self.ended().max(self.changed)
     }
 
-    /// Nothing is believed any more; what others may still believe is told.
+    /// Nothing is cached any more; returns what others may still cache, for their notification.
     fn give_up(&mut self, fid: Fid, now: Time) -> impl Iterator<Item = Dropped> + use<> {
         (self.leased, self.entry, self.written, self.complete) = (false, None, None, false);
         (self.alone, self.single) = (None, None);

@@ -1,4 +1,4 @@
-//! What replies bring. Each counts only for what has not happened since it was asked for.
+//! What replies bring. Each counts only for what has not happened since its request was sent.
 
 use forebay_proto::{
     Fid,
@@ -8,7 +8,7 @@ use forebay_proto::{
 use super::{Holds, LeaseTable, Ticket, entry_of};
 
 impl LeaseTable {
-    /// What a reply said of an inode.
+    /// What a reply contains of an inode.
     pub fn learn(&mut self, asked: Ticket, entry: &EntryReply) {
         let fid = entry.attr.fid;
         if entry.leases & lease_flags::INODE == 0 || !self.lease(asked, fid) {
@@ -28,7 +28,7 @@ impl LeaseTable {
         }
     }
 
-    /// What a reply said of a name: `leases` of the reply.
+    /// What a reply contains of a name: `leases` of the reply.
     pub fn learn_name(&mut self, asked: Ticket, parent: Fid, name: &[u8], leases: u32, fid: Option<Fid>) {
         if leases & lease_flags::PARENT == 0 || !self.lease(asked, parent) || self.is_name_changing(parent, name) {
             return;
@@ -62,7 +62,7 @@ impl LeaseTable {
         }
     }
 
-    /// It was read at `at_ns`: the MDT will be told.
+    /// It was read at `at_ns`: the MDT will be notified.
     pub fn accessed(&mut self, fid: Fid, at_ns: i64) {
         if let Some(node) = self.nodes.get_mut(&fid) {
             let entries = [node.entry.as_mut(), node.written.as_mut()];
@@ -70,7 +70,7 @@ impl LeaseTable {
         }
     }
 
-    /// A reply to what was `asked` brought a lease. False if it was recalled since.
+    /// The reply to the request `asked` granted a lease. False if it was recalled since.
     fn lease(&mut self, asked: Ticket, fid: Fid) -> bool {
         let holds = self.node(fid).recalled <= asked.0;
         if holds {

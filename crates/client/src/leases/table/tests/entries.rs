@@ -77,7 +77,7 @@ fn the_directory_is_as_it_was_told_until_nothing_is_under_way() {
     assert_eq!(table.entry(DIR).expect("it is kept").attr, seen);
 }
 
-/// The MDT does not stop to count it by itself: who forgets it says so.
+/// The MDT goes on to count it: a client that forgets it reports that.
 #[test]
 fn what_is_forgotten_is_given_back_also_where_the_mdt_did_not_hear_it_at_first() {
     let mut table = ours();

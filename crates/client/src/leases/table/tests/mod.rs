@@ -1,4 +1,4 @@
-//! What is told under leases, and when no more.
+//! What is cached under leases, and until when.
 
 mod entries;
 mod pairs;
@@ -44,7 +44,7 @@ fn entry(fid: Fid) -> EntryReply {
     EntryReply { leases: BOTH, ..entry_of(&attr(fid, mode::S_IFREG | 0o644, 1)) }
 }
 
-/// A table whose MDT was heard at its beginning.
+/// A table whose MDT replied at its beginning.
 fn heard_at_first() -> LeaseTable {
     let mut table = LeaseTable::default();
     table.heard(Time(0));
@@ -58,13 +58,13 @@ impl LeaseTable {
         self
     }
 
-    /// What a lookup of `a` in `DIR` brought that was asked at `asked`.
+    /// What a lookup of `a` in `DIR` brought that was sent at `asked`.
     fn found(&mut self, asked: Ticket) {
         self.learn(asked, &entry(FILE));
         self.learn_name(asked, DIR, b"a", BOTH, Some(FILE));
     }
 
-    /// The same of one that was asked now.
+    /// The same of one that was sent now.
     fn found_now(&mut self) {
         self.found(self.ticket());
     }
@@ -74,7 +74,7 @@ impl LeaseTable {
         self.step(Time(0), |table| table.learn(table.ticket(), &entry(Fid { high: 1, low })));
     }
 
-    /// A recall that the kernel hears at once.
+    /// A recall that the kernel receives at once.
     fn recalled(&mut self, fids: &[Fid], sequence: u64) {
         self.drop_recalled(fids);
         self.acknowledge(sequence);
@@ -246,7 +246,7 @@ fn the_table_is_bounded() {
     assert_eq!(table.question(false).map(|question| question.returned.len()), Some(10));
 }
 
-/// MKDIR is asked; the directory is recalled, and leased again by a lookup; then the reply to MKDIR arrives.
+/// MKDIR is sent; the directory is recalled, and leased again by a lookup; then the reply to MKDIR arrives.
 #[test]
 fn a_new_directory_that_was_recalled_before_its_reply_came_is_not_believed_to_be_empty() {
     let mut table = heard_at_first();

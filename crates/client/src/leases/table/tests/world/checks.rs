@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// What the kernel believes it will be told of: now, when it hears, or when the lease ends.
+    /// The kernel caches only what it will be notified of: now, when it is ready, or when the lease ends.
     fn check_kernel(&self) {
         for (told, (_, until)) in self.kernel.iter().filter(|(_, (_, until))| *until > self.now) {
             let (Told::Attributes(fid) | Told::Names(fid)) = *told;
@@ -56,7 +56,8 @@ impl World {
         }
     }
 
-    /// The kernel believes nothing that was recalled; what is told it again on another occasion may be on its way.
+    /// The kernel caches nothing that was recalled; a notification that it gets again on another occasion may be on its
+    /// way.
     pub(super) fn check_kernel_dropped(&self, recalled: u64, fids: &[Fid]) {
         for told in fids.iter().flat_map(|fid| [Told::Attributes(*fid), Told::Names(*fid)]) {
             let believes = self.kernel.get(&told).filter(|(at, until)| *at < recalled && *until > self.now);

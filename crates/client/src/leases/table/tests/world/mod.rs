@@ -1,7 +1,7 @@
 //! A table beside the history of what happened to its leases: what may be believed follows from the history alone.
 //!
-//! Every event has a place in the history. Attributes carry a number in their size, of what they are from; for names, data and changes the
-//! history lists what brought them. The kernel is a list of what it was told.
+//! Every event has a place in the history. Attributes carry a number in their size, of what they are from; for names,
+//! data and changes the history lists what brought them. The kernel is a list of what it has received.
 
 mod checks;
 
@@ -18,7 +18,7 @@ pub enum Event {
     GrantEntriesWrite,
     /// An open, until its reply: a lease on the data of a file.
     GrantData(Holds),
-    /// Until it is acknowledged, if the kernel has heard.
+    /// Until it is acknowledged, if the kernel was notified.
     RecallInodes,
     /// Until what was buffered is sent.
     RecallData,
@@ -28,13 +28,13 @@ pub enum Event {
     ChangeAttributes,
     /// A change of an entry that the client waits for.
     ChangeName,
-    /// A change that is answered before it is asked for; or that fails then.
+    /// A change that is acknowledged before it is sent; or that fails then.
     Answer { applies: bool },
-    /// The MDT restarts, until it is heard again.
+    /// The MDT restarts, until it replies again.
     Restart,
-    /// The MDT ends the session, until it is heard again.
+    /// The MDT ends the session, until it replies again.
     SessionEnd,
-    /// Nothing is heard from the MDT for too long, until it is heard again.
+    /// The MDT sends nothing for too long, until it replies again.
     Expiry,
     /// No inode is kept any more, until there is room again.
     Bound,
@@ -87,14 +87,14 @@ pub struct Open {
     question: Option<AwaitRecalls>,
 }
 
-/// What the kernel was told.
+/// What the kernel has received.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     Attributes(Fid),
     Names(Fid),
 }
 
-/// A recall of which the kernel may not have heard everything; with a number if the MDT waits for it.
+/// A recall of which the kernel may not have received everything; with a number if the MDT waits for it.
 struct Pending {
     unheard: Vec<Dropped>,
     recalled: Option<(u64, Vec<Fid>, u64)>,
@@ -104,7 +104,7 @@ struct Pending {
 pub struct World {
     pub table: LeaseTable,
     pub now: Time,
-    /// Whether the kernel hears what it is told.
+    /// Whether the kernel takes notifications.
     pub hears: bool,
     place: u64,
     sequence: u64,
@@ -154,7 +154,7 @@ fn of<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
 }
 
 impl World {
-    /// The MDT was heard just now, and the kernel hears everything.
+    /// The MDT replied just now, and the kernel takes every notification.
     pub fn new() -> Self {
         let mut world = Self::default();
         world.hears = true;
@@ -181,7 +181,7 @@ impl World {
             }
             Event::RecallNames => {
                 self.names_lost.insert(dir, place);
-                // What comes later of what was asked before does not count, even if nothing is known of the directory.
+                // Replies to earlier requests do not count, even if nothing is known of the directory.
                 self.step(|table| match table.may_hold_names(dir) {
                     true => table.stop_answering(dir),
                     false => table.data_recalled(&DataRecall { fid: dir, sequence: place }),
@@ -424,7 +424,7 @@ impl World {
         }
     }
 
-    /// A question is asked only when the kernel has heard what was given up.
+    /// A request is sent only when the kernel was notified of what was given up.
     fn ask(&mut self, open: &mut Open) {
         let undelivered = self.table.take_undelivered();
         let unheard = self.tell(undelivered);
@@ -475,7 +475,7 @@ impl World {
         self.step(|table| table.heard(begun));
     }
 
-    /// The kernel is told again what it has not heard; recalls are acknowledged one after the other.
+    /// The kernel is notified again of what it has not received; recalls are acknowledged one after the other.
     fn acknowledge(&mut self) {
         let (mut waits, mut acknowledged) = (false, Vec::new());
         for Pending { unheard, recalled } in std::mem::take(&mut self.pending) {
@@ -523,7 +523,7 @@ impl World {
         self.check();
     }
 
-    /// What the kernel does not hear of it.
+    /// What the kernel does not receive of it.
     fn tell(&mut self, dropped: Vec<Dropped>) -> Vec<Dropped> {
         if !self.hears {
             return dropped;

@@ -1,6 +1,6 @@
 //! Leased fid sequences of clients that do not come back: scanned, then given up.
 //!
-//! An evicted client may return with a new session, so it keeps its sequences for [`limits::LEASE_GRACE`]. (A mount
+//! An evicted client may return with a new session, so it keeps its sequences for [`limits::SEQUENCE_GRACE`]. (A mount
 //! returns as a new client instance, and leases other sequences.) After that the client is fenced on all OSTs, and its
 //! objects without an inode are collected.
 
@@ -27,12 +27,12 @@ pub async fn run(mds: Weak<Mds>) {
         }
         let env = this.env.clone();
         drop(this);
-        env.sleep(limits::LEASE_CHECK_INTERVAL).await;
+        env.sleep(limits::SEQUENCE_CHECK_INTERVAL).await;
     }
 }
 
 impl Mds {
-    /// Clients with leased sequences that have been without a session for [`limits::LEASE_GRACE`].
+    /// Clients with leased sequences that have been without a session for [`limits::SEQUENCE_GRACE`].
     fn gone_for_long(self: &Rc<Self>, absent: &mut BTreeMap<ClientId, Time>) -> Vec<ClientId> {
         let Ok(target) = self.target() else { return Vec::new() };
         let here: BTreeSet<ClientId> = target.sessions().iter().map(|session| session.client).collect();
@@ -44,7 +44,7 @@ impl Mds {
         }
         absent
             .iter()
-            .filter(|(_, since)| now.since(**since) >= limits::LEASE_GRACE)
+            .filter(|(_, since)| now.since(**since) >= limits::SEQUENCE_GRACE)
             .map(|(client, _)| *client)
             .collect()
     }
