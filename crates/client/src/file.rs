@@ -28,6 +28,7 @@ use crate::{
     open_mode::OpenMode,
     posix::privileges::Privileges,
     session::instance::ClientInstance,
+    tasks::{Counted, UnderWay},
 };
 
 /// What an open file needs of its client.
@@ -97,17 +98,16 @@ pub(crate) struct Activity {
     pub handles: Cell<usize>,
     /// Handles that write.
     pub writers: Cell<usize>,
-    in_flight: Cell<usize>,
-    idle: Notify,
+    /// Changes of the file; its handles are not closed before they end.
+    pub changes: UnderWay,
     /// Handles that the MDT has lost, and that are being opened again.
-    reopening: Cell<usize>,
-    reopened: Notify,
+    pub reopening: UnderWay,
     /// Names that this client has given it since it was opened: the first one may be one of them (O_TMPFILE).
     pub links: Cell<u64>,
     /// The directory in which it was made, if its create was delayed.
     pub made_in: Cell<Option<Fid>>,
     /// This client has written beyond the end, or made a hole.
-    sparse: Cell<bool>,
+    pub sparse: Cell<bool>,
     /// This client has made it, or cut it to nothing, and sent no OST a request for it since.
     pub untouched: Cell<bool>,
 }
@@ -193,30 +193,6 @@ impl Snapshot {
     }
 }
 
-/// A change of the file is under way; its handles are not closed before it ends.
-pub(crate) struct Busy(Rc<FileState>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.activity.in_flight.set(self.0.activity.in_flight.get() - 1);
-        if self.0.activity.in_flight.get() == 0 {
-            self.0.activity.idle.notify_waiters();
-        }
-    }
-}
-
-/// A handle is being opened again.
-pub(crate) struct Reopening(Rc<FileState>);
-
-impl Drop for Reopening {
-    fn drop(&mut self) {
-        self.0.activity.reopening.set(self.0.activity.reopening.get() - 1);
-        if self.0.activity.reopening.get() == 0 {
-            self.0.activity.reopened.notify_waiters();
-        }
-    }
-}
-
 impl FileState {
     pub fn new(owner: Weak<dyn FileOwner>, max_rpc_bytes: u32, attr: &Attr, layout: Layout) -> Self {
         let attributes = FileAttributes {
@@ -257,21 +233,11 @@ impl FileState {
         *self.attributes.like.borrow_mut() = Some((asked, attr.clone()));
     }
 
-    /// Attributes that are kept back go with a close that is on its way from now on.
-    pub fn take_set_attr(&self) -> Option<DelayedSetAttr> {
-        self.set_attr.borrow_mut().take()
-    }
-
     /// Something is written: a time that was set before, and not sent, does not count.
     pub fn time_changes(&self) {
         if let Some(set_attr) = self.set_attr.borrow_mut().as_mut() {
             set_attr.time_changes();
         }
-    }
-
-    /// Its bytes lie with the MDT, as far as is known.
-    pub fn is_inline(&self) -> bool {
-        self.inline.is_there()
     }
 
     pub fn layout(&self) -> Rc<Layout> {
@@ -349,49 +315,14 @@ impl FileState {
         }
     }
 
-    pub fn busy(self: &Rc<Self>) -> Busy {
-        self.activity.in_flight.set(self.activity.in_flight.get() + 1);
-        Busy(self.clone())
-    }
-
-    /// Waits until no change is under way.
-    pub async fn idle(&self) {
-        while self.activity.in_flight.get() > 0 {
-            self.activity.idle.notified().await;
-        }
+    /// A change of the file is under way until the answer is dropped.
+    pub fn busy(self: &Rc<Self>) -> Counted<Self> {
+        Counted::new(self, |file| &file.activity.changes)
     }
 
     /// Attribute epoch of what is done now.
     pub fn attr_epoch(&self) -> u64 {
         self.attributes.epoch.get()
-    }
-
-    /// The MDT has lost a handle, which is opened again until the answer is dropped.
-    pub fn reopens(self: &Rc<Self>) -> Reopening {
-        self.activity.reopening.set(self.activity.reopening.get() + 1);
-        Reopening(self.clone())
-    }
-
-    /// Some handle is being opened again.
-    pub fn is_reopening(&self) -> bool {
-        self.activity.reopening.get() > 0
-    }
-
-    /// Waits until no handle is being opened again.
-    pub async fn reopened(&self) {
-        while self.activity.reopening.get() > 0 {
-            self.activity.reopened.notified().await;
-        }
-    }
-
-    /// What this client does may leave a hole.
-    pub fn make_sparse(&self) {
-        self.activity.sparse.set(true);
-    }
-
-    /// This client may have left a hole.
-    pub fn is_sparse(&self) -> bool {
-        self.activity.sparse.get()
     }
 
     /// Acknowledged changes are lost: every handle reports it once.

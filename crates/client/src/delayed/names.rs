@@ -33,6 +33,7 @@ use crate::{
     limits, mode, open_flags,
     ops::entry::Names,
     payload::Payload,
+    tasks::Counted,
 };
 
 const S_ISGID: u32 = 0o2000;
@@ -70,11 +71,10 @@ impl PendingFile {
         if let Some(result) = self.arrived() {
             return result;
         }
-        let client = self.client.as_ref().map(|client| &client.inner);
-        let _hurry = client.map(|client| client.delayed.hurry());
-        if let Some(client) = client {
-            client.peers.mdt().session.hurry();
-        }
+        let _waiting = self.client.as_ref().map(|client| {
+            client.inner.peers.mdt().session.hurry();
+            Counted::new(&client.inner, |inner| &inner.delayed.waiting)
+        });
         self.file_batched().await
     }
 
@@ -344,7 +344,7 @@ impl Client {
         (fid, directory): (Fid, Fid),
         request: &O,
     ) -> Result<Called<O::Reply>, RpcError> {
-        let patient = self.inner.delayed.is_patient();
+        let patient = !self.inner.delayed.waiting.any();
         let call = Call { fid: Some(fid), directory: Some(directory), patient, ..Call::level(self.level()) };
         let begun = self.env().now();
         let called = self.inner.peers.mdt().session.call_reserved(slot, request, call).await?;

@@ -36,10 +36,10 @@ impl Client {
     pub(crate) fn delay_set_attr(&self, caller: &Caller, fid: Fid, changes: &SetAttributes) -> Option<Attr> {
         let inner = &self.inner;
         let Some(state) = inner.file(fid) else { return self.set_attr_on_pending_create(caller, fid, changes) };
-        let is_ours = inner.mdt.leases.may_keep(fid) == Holds::All && state.losses() == 0 && !state.is_inline();
+        let is_ours = inner.mdt.leases.may_keep(fid) == Holds::All && state.losses() == 0 && !state.inline.is_there();
         let is_durable = self.level() == CommitLevel::Commit || state.attributes.level.get().commits();
         let may = caller.uid == 0 && !is_durable && inner.options.write_back_bytes > 0;
-        if !is_ours || !may || state.activity.writers.get() == 0 || state.is_reopening() {
+        if !is_ours || !may || state.activity.writers.get() == 0 || state.activity.reopening.any() {
             return None;
         }
         let attr = self.delay_or_join_set_attr(fid, &mut state.set_attr.borrow_mut(), &self.like(&state)?, changes)?;
@@ -136,7 +136,7 @@ impl Client {
 
     /// Sends what is kept back of the file, if it is not on its way.
     pub(crate) fn start_set_attr(&self, file: &Rc<FileState>) {
-        let Some(set_attr) = file.take_set_attr() else { return };
+        let Some(set_attr) = file.set_attr.take() else { return };
         let (client, file, busy) = (self.clone(), file.clone(), file.busy());
         drop(self.env().spawn(async move {
             let (slot, request) = set_attr.into_request(file.fid);
@@ -170,7 +170,7 @@ impl Client {
         inner.end_set(fid);
     }
 
-    /// Attributes that went with a close are set, or lost: see [`FileState::take_set_attr`].
+    /// Attributes that went with a close are set, or lost.
     pub(crate) fn closed_set(&self, file: &FileState, outcome: Result<(), &RpcError>) {
         if let Err(error) = outcome {
             self.inner.lose_set(file.fid, &error.to_string());
@@ -195,7 +195,7 @@ impl Inner {
         let set_attrs = self.delayed.queue.borrow().set_attrs();
         for fid in set_attrs {
             if let Some(file) = self.file(fid)
-                && file.take_set_attr().is_some()
+                && file.set_attr.take().is_some()
             {
                 self.lose_set(fid, reason);
                 self.end_set(fid);

@@ -53,7 +53,7 @@ impl Client {
     ) -> Result<T, Trouble> {
         let mut pause = Duration::from_millis(1);
         for _ in 0..limits::STALE_ATTEMPTS {
-            file.reopened().await;
+            file.activity.reopening.ended().await;
             self.outline(file).await?;
             let before = file.version();
             match attempt().await {

@@ -37,7 +37,7 @@ impl GoesAlong {
         let (truncate_epoch, size) = file.size_to_close(done);
         let (attr_epoch, mtime_ns) = file.time();
         // What was lost is a hole, where more follows.
-        let sparse = file.is_sparse() || file.losses() > 0;
+        let sparse = file.activity.sparse.get() || file.losses() > 0;
         let (fid, inline, set) = (file.fid, None, None);
         let close = Close { fid, handle, wrote, size, truncate_epoch, mtime_ns, attr_epoch, sparse, inline, set };
         match &self.taken {
@@ -117,7 +117,7 @@ impl Client {
     ) -> ClientResult<()> {
         let (mut along, done) = self.finish_writes(&file, handle, writes, &wrote).await;
         self.handle_goes(&file);
-        if let Some(set_attr) = file.take_set_attr() {
+        if let Some(set_attr) = file.set_attr.take() {
             let (slot, set) = set_attr.into_request(file.fid);
             (along.slot, along.set) = (Some(slot), Some(set));
         }
@@ -163,7 +163,7 @@ impl Client {
             let _ = self.flush_writes(file).await;
         }
         file.sharing.leave(handle);
-        file.idle().await;
+        file.activity.changes.ended().await;
         // As long as it takes the lease on the data is watched; and before what was set ahead is taken: while that is on its way the MDT
         // is asked for nothing else.
         let done = match writes && wrote.get() && inline.is_none() {

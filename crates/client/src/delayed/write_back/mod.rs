@@ -111,7 +111,7 @@ impl Client {
         if !self.may_buffer_any(file)
             || length > limits::BUFFERED_WRITE_BYTES
             || length as u64 > bound
-            || state.is_inline()
+            || state.inline.is_there()
         {
             return Buffering::Send;
         }
@@ -149,7 +149,7 @@ impl Client {
         state.time_changes();
         let mut kept = state.buffered.borrow_mut();
         if offset > state.size.borrow().seen().max(kept.parts.end()) {
-            state.make_sparse();
+            state.activity.sparse.set(true);
         }
         if kept.parts.is_empty() {
             here.files.borrow_mut().insert(file.fid());
