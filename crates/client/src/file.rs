@@ -6,16 +6,16 @@ use std::{
 };
 
 use forebay_env::{
-    Bug, Time, planted,
+    Time,
     sync::{Mutex, Notify},
 };
 use forebay_proto::{
     Errno, Fid, Layout, Transno,
-    message::{Attr, Caller, CommitLevel, InlineBound, ObjectRef, OpenHandle},
+    message::{Attr, Caller, CommitLevel, InlineBound, OpenHandle},
 };
 
 use crate::{
-    ClientError, ClientResult,
+    ClientError,
     cache::choices::Known,
     cache::inline_data::InlineData,
     cache::read_cache::{Pattern, ReaderGroup},
@@ -23,7 +23,6 @@ use crate::{
     delayed::buffered::BufferedWrites,
     delayed::byte_ranges::Sharing,
     delayed::set_attr::DelayedSetAttr,
-    errors::Trouble,
     leases::Ticket,
     open_mode::OpenMode,
     posix::privileges::Privileges,
@@ -155,44 +154,6 @@ pub(crate) struct Writer {
     pub instance: ClientInstance,
 }
 
-impl Writer {
-    /// What the requests of an attempt to send it carry.
-    pub fn snapshot(&self) -> Result<Snapshot, Trouble> {
-        Ok(self.file.snapshot_in(self.instance)?.buffered_under(self.attr_epoch))
-    }
-}
-
-/// What the requests of one attempt carry.
-#[derive(Clone)]
-pub(crate) struct Snapshot {
-    pub layout: Rc<Layout>,
-    pub object: ObjectRef,
-    pub attr_epoch: u64,
-    /// The file is at least this long.
-    pub seen: u64,
-    /// What is written was kept back: there is room for it.
-    pub is_buffered: bool,
-    /// In which it was begun.
-    pub instance: ClientInstance,
-}
-
-impl Snapshot {
-    /// The same for what was kept back, under no later attribute epoch than this one.
-    pub fn buffered_under(mut self, latest: u64) -> Self {
-        self.is_buffered = true;
-        if !planted(Bug::SetTimeUndone) {
-            self.attr_epoch = self.attr_epoch.min(latest);
-        }
-        self
-    }
-
-    /// The same of something that was begun in `instance`.
-    pub fn of_instance(mut self, instance: ClientInstance) -> Self {
-        self.instance = self.instance.min(instance);
-        self
-    }
-}
-
 impl FileState {
     pub fn new(owner: Weak<dyn FileOwner>, max_rpc_bytes: u32, attr: &Attr, layout: Layout) -> Self {
         let attributes = FileAttributes {
@@ -244,16 +205,6 @@ impl FileState {
         self.layout.borrow().clone()
     }
 
-    /// What requests to OSTs carry.
-    pub fn snapshot(&self) -> Snapshot {
-        self.activity.untouched.set(false);
-        let (layout, size) = (self.layout(), *self.size.borrow());
-        let fid = layout.objects_of(self.fid);
-        let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
-        let (attr_epoch, seen, instance) = (self.attributes.epoch.get(), size.seen(), self.instance());
-        Snapshot { layout, object, attr_epoch, seen, is_buffered: false, instance }
-    }
-
     /// Takes over what the MDT says of the file, as it was `asked`. Replies may come in any order.
     pub fn adopt(&self, asked: Ticket, attr: &Attr, layout: Option<&Layout>) {
         self.learn_choices(asked, attr);
@@ -293,26 +244,9 @@ impl FileState {
         self.told().unwrap_or((u64::MAX, 0))
     }
 
-    fn instance(&self) -> ClientInstance {
+    /// The client's instance of now.
+    pub fn instance(&self) -> ClientInstance {
         self.owner.upgrade().map_or_else(ClientInstance::default, |owner| owner.instance())
-    }
-
-    /// The home has replied to this client's raise, under the epochs of `at`.
-    pub fn raised(&self, at: &Snapshot, file_bytes: u64, transno: Transno) {
-        if at.instance != self.instance() {
-            // It is for a session to bring back that is on its way out, and not the one that a sync asks.
-            return;
-        }
-        let epoch = at.object.truncate_epoch;
-        let mut size = self.size.borrow_mut();
-        size.raised(epoch, file_bytes);
-        // In another epoch another target may be the home, whose numbers are its own.
-        let (of, before) = self.raises.last.get();
-        if epoch > of {
-            self.raises.last.set((epoch, transno));
-        } else if epoch == of {
-            self.raises.last.set((epoch, before.max(transno)));
-        }
     }
 
     /// A change of the file is under way until the answer is dropped.
@@ -401,135 +335,6 @@ pub(crate) struct OpenHandleEntry {
     pub(super) inner: Weak<OpenInner>,
     /// Its Close is on its way.
     pub(super) closing: bool,
-}
-
-impl OpenFile {
-    /// The file.
-    pub fn fid(&self) -> Fid {
-        self.inner.state.fid
-    }
-
-    /// The handle's number, unique in this client.
-    pub fn handle(&self) -> u64 {
-        self.inner.handle
-    }
-
-    /// How it was opened.
-    pub fn mode(&self) -> OpenMode {
-        self.inner.mode
-    }
-
-    /// The file's layout.
-    pub fn layout(&self) -> Rc<Layout> {
-        self.inner.state.layout()
-    }
-
-    /// How many of this client's handles write to the file.
-    pub fn writers(&self) -> usize {
-        self.inner.state.activity.writers.get()
-    }
-
-    /// Somebody acts by the size that it knows of the file, without asking.
-    pub fn size_is_used(&self) {
-        let used = &self.state().reading.size_used;
-        used.set(used.get() + 1);
-    }
-
-    /// Whether a write at `offset` may leave a gap behind the file's end, as far as this client knows where that is.
-    pub fn leaves_a_gap(&self, offset: u64) -> bool {
-        let state = self.state();
-        offset > state.size.borrow().seen().max(state.buffered.borrow().end())
-    }
-
-    pub(crate) fn state(&self) -> &Rc<FileState> {
-        &self.inner.state
-    }
-
-    /// Nobody has begun to close it.
-    pub(crate) fn is_open(&self) -> bool {
-        self.inner.stage.get() != Stage::Closed
-    }
-
-    /// Fails if the handle is no longer good, or (once per loss) if acknowledged changes of the file were lost.
-    pub(crate) fn check(&self) -> ClientResult<()> {
-        self.check_handle().and_then(|()| self.report())
-    }
-
-    /// [`OpenFile::check`] for close(2), whatever other calls have told: of a write in several requests the kernel tells what was
-    /// written before the one that failed, and a copy what it copied.
-    pub(crate) fn check_close(&self) -> ClientResult<()> {
-        self.check_handle().and_then(|()| self.report_to_close())
-    }
-
-    fn check_handle(&self) -> ClientResult<()> {
-        match self.inner.stage.get() {
-            Stage::Open if self.has_lost_lock() => {
-                let words = format!("a lock of {} was lost with the MDT's session; open it again", self.fid());
-                Err(ClientError::new(Errno::EIO, words))
-            }
-            Stage::Open => Ok(()),
-            Stage::Closed => Err(Errno::EBADF.into()),
-            Stage::Gone => self.check_not_gone(),
-        }
-    }
-
-    /// Fails if the MDT has lost the handle for good.
-    pub(crate) fn check_not_gone(&self) -> ClientResult<()> {
-        if self.inner.stage.get() != Stage::Gone {
-            return Ok(());
-        }
-        let words = format!("{} could not be opened again after the MDT ended the session", self.fid());
-        Err(ClientError::new(Errno::ESTALE, words))
-    }
-
-    pub(crate) fn lose_lock(&self) {
-        self.inner.lock_lost.set(true);
-    }
-
-    pub(crate) fn has_lost_lock(&self) -> bool {
-        self.inner.lock_lost.get()
-    }
-
-    /// Fails if acknowledged changes were lost and this handle has not said so.
-    pub(crate) fn report(&self) -> ClientResult<()> {
-        let losses = self.inner.state.losses();
-        if self.inner.reported.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
-    }
-
-    pub(super) fn report_to_close(&self) -> ClientResult<()> {
-        let losses = self.inner.state.losses();
-        self.inner.reported.set(losses);
-        if self.inner.closed.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
-    }
-
-    /// [`OpenFile::report`] for fsync, which close(2) by another process that has the descriptor too must not silence.
-    pub(crate) fn report_to_sync(&self) -> ClientResult<()> {
-        let state = &self.inner.state;
-        let losses = state.losses();
-        self.inner.reported.set(losses);
-        self.inner.closed.set(losses);
-        state.losses.reported.set(losses);
-        if self.inner.synced.replace(losses) == losses { Ok(()) } else { Err(state.loss()) }
-    }
-
-    /// [`OpenFile::check`], and the instance in which whatever is written now is begun.
-    pub(crate) fn check_write(&self) -> ClientResult<ClientInstance> {
-        if !self.inner.mode.write {
-            return Err(Errno::EBADF.into());
-        }
-        self.check().map(|()| self.inner.owner.instance())
-    }
-
-    /// What the requests of one attempt carry, of something that was begun in `instance`. Errors: EIO if that is over, ESTALE if the handle
-    /// could not be opened again.
-    pub(crate) fn snapshot_in(&self, instance: ClientInstance) -> Result<Snapshot, Trouble> {
-        self.check_not_gone()?;
-        Ok(self.state().snapshot().of_instance(instance))
-    }
-
-    pub(crate) fn check_read(&self) -> ClientResult<()> {
-        if self.inner.mode.read { self.check() } else { Err(Errno::EBADF.into()) }
-    }
 }
 
 impl Drop for OpenInner {

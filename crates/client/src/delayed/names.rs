@@ -26,6 +26,7 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile, OpenMode,
+    attributes::new_inode,
     client::Inner,
     delayed::queue::{EntryOp, OpNumber, Scope},
     delayed::state::{Made, OnPendingCreate},
@@ -402,25 +403,6 @@ impl Inner {
 struct Begun {
     number: OpNumber,
     ticket: Ticket,
-}
-
-fn new_inode(caller: &Caller, fid: Fid, mode: u32, flags: u32, now_ns: i64) -> Attr {
-    Attr {
-        fid,
-        mode,
-        nlink: 1,
-        uid: caller.uid,
-        gid: caller.gid,
-        rdev: 0,
-        size: 0,
-        atime_ns: now_ns,
-        mtime_ns: now_ns,
-        ctime_ns: now_ns,
-        btime_ns: now_ns,
-        truncate_epoch: 0,
-        attr_epoch: 0,
-        flags,
-    }
 }
 
 fn there_already() -> RpcError {

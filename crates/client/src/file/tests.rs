@@ -1,7 +1,12 @@
 //! What is known of an open file, with a client that has nothing but an instance.
 
+use forebay_proto::message::ObjectRef;
+
 use super::*;
-use crate::testing::{Dice, attr};
+use crate::{
+    ClientResult,
+    testing::{Dice, attr},
+};
 
 /// A client as far as a file needs one.
 #[derive(Default)]
