@@ -138,7 +138,7 @@ impl Client {
 
     /// They have arrived, or are lost.
     pub(crate) fn end_inline(&self, file: &Rc<FileState>, taken: Taken<Writer>) {
-        self.inner.write_back.sent(&mut file.buffered.borrow_mut(), taken.number(), taken.bytes().len());
+        self.inner.write_back.sent(&mut file.buffered.borrow_mut(), taken.number, taken.bytes.len());
         file.arrived.notify_waiters();
     }
 

@@ -159,7 +159,7 @@ impl Client {
                     let leases = &client.inner.mdt.leases;
                     let flags = called.reply.leases;
                     leases.learn_file(asked, &called.reply);
-                    client.deliver_dropped(leases.unless_leased(fid, flags));
+                    client.inner.tell_again(leases.unless_leased(fid, flags));
                     leases.learn_changes(asked, flags, parent, Some(fid));
                     client.entry_applied(begun, (parent, &request.name), &called);
                     client.opened(caller, asked, (called.reply, called.bulk), handle, open)
@@ -219,7 +219,7 @@ impl Client {
                     let leases = &client.inner.mdt.leases;
                     let entry: &EntryReply = &called.reply;
                     leases.learn_empty(asked, entry);
-                    client.deliver_dropped(leases.unless_leased(fid, entry.leases));
+                    client.inner.tell_again(leases.unless_leased(fid, entry.leases));
                     leases.learn_changes(asked, entry.leases, parent, Some(fid));
                     client.entry_applied(begun, (parent, &request.name), &called);
                 }
@@ -347,10 +347,7 @@ impl Client {
     ) -> Result<Called<O::Reply>, RpcError> {
         let patient = !self.inner.delayed.waiting.any();
         let call = Call { fid: Some(fid), directory: Some(directory), patient, ..Call::level(self.level()) };
-        let begun = self.env().now();
-        let called = self.inner.peers.mdt().session.call_reserved(slot, request, call).await?;
-        self.inner.mdt.leases.heard(begun);
-        Ok(called)
+        self.mdt_in(Some(slot), request, call).await
     }
 
     fn entry_applied<R: Names>(&self, begun: Begun, at: (Fid, &[u8]), called: &Called<R>) {

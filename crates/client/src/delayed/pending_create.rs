@@ -124,10 +124,14 @@ impl Client {
     /// have done so before the MDT counted the data of these files as leased.
     pub(crate) async fn flush_made_in(&self, dir: Fid) {
         for file in self.inner.made_in(dir) {
-            // What is lost of it, its handles report.
-            let _ = self.flush_writes(&file).await;
-            self.flush_delayed(Scope::SetAttr(file.fid)).await;
+            self.flush_kept(&file).await;
         }
+    }
+
+    /// What is kept back of the file is sent, or lost: what is lost, its handles report.
+    pub(crate) async fn flush_kept(&self, file: &Rc<FileState>) {
+        let _ = self.flush_writes(file).await;
+        self.flush_delayed(Scope::SetAttr(file.fid)).await;
     }
 
     /// The file has come, but the MDT has ended the session since: others may have changed it, and its handles tell what is lost.
@@ -175,10 +179,13 @@ impl Client {
 impl Inner {
     /// Files of which something is kept back that were made ahead in the directory.
     pub(crate) fn made_in(&self, dir: Fid) -> Vec<Rc<FileState>> {
-        let keeps =
-            |file: &Rc<FileState>| !file.buffered.borrow().is_clean() || self.delayed.has(Scope::SetAttr(file.fid));
         let mut files = self.open_files();
-        files.retain(|file| file.activity.made_in.get() == Some(dir) && keeps(file));
+        files.retain(|file| file.activity.made_in.get() == Some(dir) && self.keeps(file));
         files
+    }
+
+    /// Something of the file is kept back, or on its way.
+    pub(crate) fn keeps(&self, file: &FileState) -> bool {
+        !file.buffered.borrow().is_clean() || self.delayed.has(Scope::SetAttr(file.fid))
     }
 }

@@ -18,7 +18,7 @@ use forebay_proto::{
     limits::INLINE_BYTES,
     message::{Attr, Caller, CommitLevel, SetAttr},
 };
-use forebay_rpc::{Call, Called, Reservation, RpcError};
+use forebay_rpc::{Call, Reservation, RpcError};
 
 use crate::{
     Client, ClientError, SetAttributes,
@@ -115,11 +115,6 @@ impl Client {
         if is_ours { self.like(file) } else { None }
     }
 
-    /// Some are kept back, or on their way.
-    pub(crate) fn sets_any(&self) -> bool {
-        self.inner.delayed.has(Scope::SetAttrs)
-    }
-
     /// Sends what has been kept back for `age`.
     pub(crate) fn send_set_of_age(&self, age: Duration) {
         let now = self.env().now();
@@ -149,15 +144,9 @@ impl Client {
     pub(crate) async fn send_set(&self, file: &FileState, request: &SetAttr, slot: Option<Reservation>) {
         let (inner, fid) = (&self.inner, file.fid);
         let call = Call { fid: Some(fid), ..Call::level(self.level()) };
-        let (asked, begun) = (inner.mdt.leases.ticket(), self.env().now());
-        let mdt = inner.peers.mdt();
-        let called: Result<Called<_>, RpcError> = match slot {
-            Some(slot) => mdt.session.call_reserved(slot, request, call).await,
-            None => mdt.call(request, call).await,
-        };
-        match called {
+        let asked = inner.mdt.leases.ticket();
+        match self.mdt_in(slot, request, call).await {
             Ok(called) => {
-                inner.mdt.leases.heard(begun);
                 file.adopt(asked, &called.reply.attr, called.reply.layout.as_ref());
                 let is_same = inner.mdt.leases.is_unchanged(fid, asked);
                 inner.mdt.leases.touch_at(fid, called.transno);

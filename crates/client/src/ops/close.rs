@@ -44,10 +44,10 @@ impl GoesAlong {
             None => close,
             // No OST has told a time.
             Some(taken) => Close {
-                attr_epoch: taken.by().attr_epoch,
-                mtime_ns: taken.by().at_ns,
-                size: taken.bytes().len() as u64,
-                inline: Some(taken.bytes().clone()),
+                attr_epoch: taken.by.attr_epoch,
+                mtime_ns: taken.by.at_ns,
+                size: taken.bytes.len() as u64,
+                inline: Some(taken.bytes.clone()),
                 ..close
             },
         }

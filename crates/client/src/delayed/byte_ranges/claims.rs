@@ -80,7 +80,7 @@ impl Client {
         sharing.poll.set(if granted { limits::CLAIM_POLL } else { (poll * 2).min(limits::CLAIM_POLL_MOST) });
         if granted {
             self.inner.counters.shared();
-            self.inner.mdt.leases.learn_ranges(asked, file.fid);
+            self.inner.mdt.leases.learn_data(asked, file.fid, Holds::Ranges);
             self.inner.listen();
         }
     }

@@ -326,7 +326,7 @@ impl Client {
         let client = self.clone();
         drop(self.env().spawn(async move {
             let here = &client.inner.write_back;
-            while !here.files.borrow().is_empty() || client.sets_any() {
+            while !here.files.borrow().is_empty() || client.inner.delayed.has(Scope::SetAttrs) {
                 client.env().sleep(limits::BUFFER_AGE / 2).await;
                 client.send_set_of_age(limits::BUFFER_AGE / 2);
                 let now = client.env().now();

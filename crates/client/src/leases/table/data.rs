@@ -6,17 +6,8 @@ use forebay_proto::{Fid, message::DataRecall};
 use super::{Holds, LeaseTable, Ticket};
 
 impl LeaseTable {
-    /// A reply to what was `asked` brought a lease on the data of a file.
-    pub fn learn_data(&mut self, asked: Ticket, fid: Fid) {
-        self.learn_of_data(asked, fid, Holds::All);
-    }
-
-    /// A reply to what was `asked` brought a share of it.
-    pub fn learn_ranges(&mut self, asked: Ticket, fid: Fid) {
-        self.learn_of_data(asked, fid, Holds::Ranges);
-    }
-
-    fn learn_of_data(&mut self, asked: Ticket, fid: Fid, brought: Holds) {
+    /// A reply to what was `asked` brought a lease on the data of a file, or a share of it.
+    pub fn learn_data(&mut self, asked: Ticket, fid: Fid, brought: Holds) {
         let counts = self.ended(fid) <= asked.0;
         // Even if it does not count here: the MDT may ask it back, and has to be heard.
         let holds = self.data.entry(fid).or_default();
@@ -48,7 +39,8 @@ impl LeaseTable {
         Some((entry.attr.truncate_epoch, entry.attr.size))
     }
 
-    /// Nothing more is kept back of `fid`, nor under what was asked for before. The MDT may count it as leased, and ask it back.
+    /// Nothing more is kept back of `fid`, nor under what was asked for before: a claim ends, or the MDT wants the lease back. It may count
+    /// it as leased until then, and ask it back.
     pub fn give_up_ranges(&mut self, fid: Fid) {
         let number = self.next();
         let node = self.node(fid);
@@ -72,11 +64,6 @@ impl LeaseTable {
         self.data.clear();
         self.to_tell.flushed.clear();
         self.nodes.values_mut().for_each(|node| node.written = None);
-    }
-
-    /// The MDT wants a lease on data back: from now on nothing is kept back, nor under a lease that was asked for before.
-    pub fn data_recalled(&mut self, recall: &DataRecall) {
-        self.give_up_ranges(recall.fid);
     }
 
     /// What was kept back when that was recalled has been sent.
