@@ -1,4 +1,4 @@
-//! Attributes to set, and what a file is like afterwards. Pure.
+//! Attributes to set, and what a file is like afterwards, or when it was just made. Pure.
 
 use forebay_proto::{
     Fid,
@@ -100,6 +100,26 @@ impl SetAttributes {
         attr.mtime_ns = time(self.mtime, attr.mtime_ns);
         attr.ctime_ns = now_ns.max(attr.ctime_ns.saturating_add(1));
         Some(attr)
+    }
+}
+
+/// What an inode is like that `caller` has just made.
+pub(crate) fn new_inode(caller: &Caller, fid: Fid, mode: u32, flags: u32, now_ns: i64) -> Attr {
+    Attr {
+        fid,
+        mode,
+        nlink: 1,
+        uid: caller.uid,
+        gid: caller.gid,
+        rdev: 0,
+        size: 0,
+        atime_ns: now_ns,
+        mtime_ns: now_ns,
+        ctime_ns: now_ns,
+        btime_ns: now_ns,
+        truncate_epoch: 0,
+        attr_epoch: 0,
+        flags,
     }
 }
 

@@ -198,6 +198,16 @@ impl Client {
         slot: Option<Reservation>,
     ) -> Result<O::Reply, RpcError> {
         let call = Call { fid: Some(fid), patient: true, ..Call::level(self.level()) };
+        Ok(self.mdt_in(slot, request, call).await?.reply)
+    }
+
+    /// Asks the MDT at once, in a slot of its own if there is one already.
+    pub(crate) async fn mdt_in<O: Operation>(
+        &self,
+        slot: Option<Reservation>,
+        request: &O,
+        call: Call,
+    ) -> Result<Called<O::Reply>, RpcError> {
         let begun = self.inner.env.now();
         let mdt = self.inner.peers.mdt();
         let called = match slot {
@@ -205,7 +215,7 @@ impl Client {
             None => mdt.call(request, call).await?,
         };
         self.inner.mdt.leases.heard(begun);
-        Ok(called.reply)
+        Ok(called)
     }
 
     /// A question to an OST. (A change: [`Client::ost_of`].)

@@ -6,16 +6,16 @@ use std::{
 };
 
 use forebay_env::{
-    Bug, Time, planted,
+    Time,
     sync::{Mutex, Notify},
 };
 use forebay_proto::{
     Errno, Fid, Layout, Transno,
-    message::{Attr, Caller, CommitLevel, InlineBound, ObjectRef, OpenHandle},
+    message::{Attr, Caller, CommitLevel, InlineBound, OpenHandle},
 };
 
 use crate::{
-    ClientError, ClientResult,
+    ClientError,
     cache::choices::Known,
     cache::inline_data::InlineData,
     cache::read_cache::{Pattern, ReaderGroup},
@@ -23,11 +23,11 @@ use crate::{
     delayed::buffered::BufferedWrites,
     delayed::byte_ranges::Sharing,
     delayed::set_attr::DelayedSetAttr,
-    errors::Trouble,
     leases::Ticket,
     open_mode::OpenMode,
     posix::privileges::Privileges,
     session::instance::ClientInstance,
+    tasks::{Counted, UnderWay},
 };
 
 /// What an open file needs of its client.
@@ -97,17 +97,16 @@ pub(crate) struct Activity {
     pub handles: Cell<usize>,
     /// Handles that write.
     pub writers: Cell<usize>,
-    in_flight: Cell<usize>,
-    idle: Notify,
+    /// Changes of the file; its handles are not closed before they end.
+    pub changes: UnderWay,
     /// Handles that the MDT has lost, and that are being opened again.
-    reopening: Cell<usize>,
-    reopened: Notify,
+    pub reopening: UnderWay,
     /// Names that this client has given it since it was opened: the first one may be one of them (O_TMPFILE).
     pub links: Cell<u64>,
     /// The directory in which it was made, if its create was delayed.
     pub made_in: Cell<Option<Fid>>,
     /// This client has written beyond the end, or made a hole.
-    sparse: Cell<bool>,
+    pub sparse: Cell<bool>,
     /// This client has made it, or cut it to nothing, and sent no OST a request for it since.
     pub untouched: Cell<bool>,
 }
@@ -155,68 +154,6 @@ pub(crate) struct Writer {
     pub instance: ClientInstance,
 }
 
-impl Writer {
-    /// What the requests of an attempt to send it carry.
-    pub fn snapshot(&self) -> Result<Snapshot, Trouble> {
-        Ok(self.file.snapshot_in(self.instance)?.buffered_under(self.attr_epoch))
-    }
-}
-
-/// What the requests of one attempt carry.
-#[derive(Clone)]
-pub(crate) struct Snapshot {
-    pub layout: Rc<Layout>,
-    pub object: ObjectRef,
-    pub attr_epoch: u64,
-    /// The file is at least this long.
-    pub seen: u64,
-    /// The write is buffered: there is space for it.
-    pub is_buffered: bool,
-    /// In which it was begun.
-    pub instance: ClientInstance,
-}
-
-impl Snapshot {
-    /// The same for a buffered write, under no later attribute epoch than this one.
-    pub fn buffered_under(mut self, latest: u64) -> Self {
-        self.is_buffered = true;
-        if !planted(Bug::SetTimeUndone) {
-            self.attr_epoch = self.attr_epoch.min(latest);
-        }
-        self
-    }
-
-    /// The same of something that was begun in `instance`.
-    pub fn of_instance(mut self, instance: ClientInstance) -> Self {
-        self.instance = self.instance.min(instance);
-        self
-    }
-}
-
-/// A change of the file is under way; its handles are not closed before it ends.
-pub(crate) struct Busy(Rc<FileState>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.activity.in_flight.set(self.0.activity.in_flight.get() - 1);
-        if self.0.activity.in_flight.get() == 0 {
-            self.0.activity.idle.notify_waiters();
-        }
-    }
-}
-
-/// A handle is being opened again.
-pub(crate) struct Reopening(Rc<FileState>);
-
-impl Drop for Reopening {
-    fn drop(&mut self) {
-        self.0.activity.reopening.set(self.0.activity.reopening.get() - 1);
-        if self.0.activity.reopening.get() == 0 {
-            self.0.activity.reopened.notify_waiters();
-        }
-    }
-}
-
 impl FileState {
     pub fn new(owner: Weak<dyn FileOwner>, max_rpc_bytes: u32, attr: &Attr, layout: Layout) -> Self {
         let attributes = FileAttributes {
@@ -258,11 +195,6 @@ impl FileState {
         *self.attributes.like.borrow_mut() = Some((asked, attr.clone()));
     }
 
-    /// Delayed attributes go with a close that is in flight from now on.
-    pub fn take_set_attr(&self) -> Option<DelayedSetAttr> {
-        self.set_attr.borrow_mut().take()
-    }
-
     /// Something is written: a time that was set before, and not sent, does not count.
     pub fn time_changes(&self) {
         if let Some(set_attr) = self.set_attr.borrow_mut().as_mut() {
@@ -270,23 +202,8 @@ impl FileState {
         }
     }
 
-    /// Its bytes lie with the MDT, as far as is known.
-    pub fn is_inline(&self) -> bool {
-        self.inline.is_there()
-    }
-
     pub fn layout(&self) -> Rc<Layout> {
         self.layout.borrow().clone()
-    }
-
-    /// What requests to OSTs carry.
-    pub fn snapshot(&self) -> Snapshot {
-        self.activity.untouched.set(false);
-        let (layout, size) = (self.layout(), *self.size.borrow());
-        let fid = layout.objects_of(self.fid);
-        let object = ObjectRef { fid, layout_generation: layout.generation, truncate_epoch: size.epoch() };
-        let (attr_epoch, seen, instance) = (self.attributes.epoch.get(), size.seen(), self.instance());
-        Snapshot { layout, object, attr_epoch, seen, is_buffered: false, instance }
     }
 
     /// Takes over what the MDT replied to the request `asked`. Replies may come in any order.
@@ -329,71 +246,19 @@ impl FileState {
         self.told().unwrap_or((u64::MAX, 0))
     }
 
-    fn instance(&self) -> ClientInstance {
+    /// The client's instance of now.
+    pub fn instance(&self) -> ClientInstance {
         self.owner.upgrade().map_or_else(ClientInstance::default, |owner| owner.instance())
     }
 
-    /// The home has replied to this client's raise, under the epochs of `at`.
-    pub fn raised(&self, at: &Snapshot, file_bytes: u64, transno: Transno) {
-        if at.instance != self.instance() {
-            // It is for a session to reclaim that is on its way out, and not the one that a sync uses.
-            return;
-        }
-        let epoch = at.object.truncate_epoch;
-        let mut size = self.size.borrow_mut();
-        size.raised(epoch, file_bytes);
-        // In another epoch another target may be the home, whose numbers are its own.
-        let (of, before) = self.raises.last.get();
-        if epoch > of {
-            self.raises.last.set((epoch, transno));
-        } else if epoch == of {
-            self.raises.last.set((epoch, before.max(transno)));
-        }
-    }
-
-    pub fn busy(self: &Rc<Self>) -> Busy {
-        self.activity.in_flight.set(self.activity.in_flight.get() + 1);
-        Busy(self.clone())
-    }
-
-    /// Waits until no change is under way.
-    pub async fn idle(&self) {
-        while self.activity.in_flight.get() > 0 {
-            self.activity.idle.notified().await;
-        }
+    /// A change of the file is under way until the answer is dropped.
+    pub fn busy(self: &Rc<Self>) -> Counted<Self> {
+        Counted::new(self, |file| &file.activity.changes)
     }
 
     /// Attribute epoch of what is done now.
     pub fn attr_epoch(&self) -> u64 {
         self.attributes.epoch.get()
-    }
-
-    /// The MDT has lost a handle, which is opened again until the answer is dropped.
-    pub fn reopens(self: &Rc<Self>) -> Reopening {
-        self.activity.reopening.set(self.activity.reopening.get() + 1);
-        Reopening(self.clone())
-    }
-
-    /// Some handle is being opened again.
-    pub fn is_reopening(&self) -> bool {
-        self.activity.reopening.get() > 0
-    }
-
-    /// Waits until no handle is being opened again.
-    pub async fn reopened(&self) {
-        while self.activity.reopening.get() > 0 {
-            self.activity.reopened.notified().await;
-        }
-    }
-
-    /// What this client does may leave a hole.
-    pub fn make_sparse(&self) {
-        self.activity.sparse.set(true);
-    }
-
-    /// This client may have left a hole.
-    pub fn is_sparse(&self) -> bool {
-        self.activity.sparse.get()
     }
 
     /// Acknowledged changes are lost: every handle reports it once.
@@ -472,135 +337,6 @@ pub(crate) struct OpenHandleEntry {
     pub(super) inner: Weak<OpenInner>,
     /// Its Close is on its way.
     pub(super) closing: bool,
-}
-
-impl OpenFile {
-    /// The file.
-    pub fn fid(&self) -> Fid {
-        self.inner.state.fid
-    }
-
-    /// The handle's number, unique in this client.
-    pub fn handle(&self) -> u64 {
-        self.inner.handle
-    }
-
-    /// How it was opened.
-    pub fn mode(&self) -> OpenMode {
-        self.inner.mode
-    }
-
-    /// The file's layout.
-    pub fn layout(&self) -> Rc<Layout> {
-        self.inner.state.layout()
-    }
-
-    /// How many of this client's handles write to the file.
-    pub fn writers(&self) -> usize {
-        self.inner.state.activity.writers.get()
-    }
-
-    /// Somebody acts by the size that it knows of the file, without a request.
-    pub fn size_is_used(&self) {
-        let used = &self.state().reading.size_used;
-        used.set(used.get() + 1);
-    }
-
-    /// Whether a write at `offset` may leave a gap behind the file's end, as far as this client knows where that is.
-    pub fn leaves_a_gap(&self, offset: u64) -> bool {
-        let state = self.state();
-        offset > state.size.borrow().seen().max(state.buffered.borrow().end())
-    }
-
-    pub(crate) fn state(&self) -> &Rc<FileState> {
-        &self.inner.state
-    }
-
-    /// Nobody has begun to close it.
-    pub(crate) fn is_open(&self) -> bool {
-        self.inner.stage.get() != Stage::Closed
-    }
-
-    /// Fails if the handle is no longer good, or (once per loss) if acknowledged changes of the file were lost.
-    pub(crate) fn check(&self) -> ClientResult<()> {
-        self.check_handle().and_then(|()| self.report())
-    }
-
-    /// [`OpenFile::check`] for close(2), whatever other calls have reported: if a write of several requests fails, the
-    /// kernel reports what was written before the failure, and a copy reports what it copied.
-    pub(crate) fn check_close(&self) -> ClientResult<()> {
-        self.check_handle().and_then(|()| self.report_to_close())
-    }
-
-    fn check_handle(&self) -> ClientResult<()> {
-        match self.inner.stage.get() {
-            Stage::Open if self.has_lost_lock() => {
-                let words = format!("a lock of {} was lost with the MDT's session; open it again", self.fid());
-                Err(ClientError::new(Errno::EIO, words))
-            }
-            Stage::Open => Ok(()),
-            Stage::Closed => Err(Errno::EBADF.into()),
-            Stage::Gone => self.check_not_gone(),
-        }
-    }
-
-    /// Fails if the MDT has lost the handle for good.
-    pub(crate) fn check_not_gone(&self) -> ClientResult<()> {
-        if self.inner.stage.get() != Stage::Gone {
-            return Ok(());
-        }
-        let words = format!("{} could not be opened again after the MDT ended the session", self.fid());
-        Err(ClientError::new(Errno::ESTALE, words))
-    }
-
-    pub(crate) fn lose_lock(&self) {
-        self.inner.lock_lost.set(true);
-    }
-
-    pub(crate) fn has_lost_lock(&self) -> bool {
-        self.inner.lock_lost.get()
-    }
-
-    /// Fails if acknowledged changes were lost and this handle has not reported that.
-    pub(crate) fn report(&self) -> ClientResult<()> {
-        let losses = self.inner.state.losses();
-        if self.inner.reported.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
-    }
-
-    pub(super) fn report_to_close(&self) -> ClientResult<()> {
-        let losses = self.inner.state.losses();
-        self.inner.reported.set(losses);
-        if self.inner.closed.replace(losses) == losses { Ok(()) } else { Err(self.inner.state.loss()) }
-    }
-
-    /// [`OpenFile::report`] for fsync, which close(2) by another process that has the descriptor too must not silence.
-    pub(crate) fn report_to_sync(&self) -> ClientResult<()> {
-        let state = &self.inner.state;
-        let losses = state.losses();
-        self.inner.reported.set(losses);
-        self.inner.closed.set(losses);
-        state.losses.reported.set(losses);
-        if self.inner.synced.replace(losses) == losses { Ok(()) } else { Err(state.loss()) }
-    }
-
-    /// [`OpenFile::check`], and the instance in which whatever is written now is begun.
-    pub(crate) fn check_write(&self) -> ClientResult<ClientInstance> {
-        if !self.inner.mode.write {
-            return Err(Errno::EBADF.into());
-        }
-        self.check().map(|()| self.inner.owner.instance())
-    }
-
-    /// What the requests of one attempt carry, of something that was begun in `instance`. Errors: EIO if that is over, ESTALE if the handle
-    /// could not be opened again.
-    pub(crate) fn snapshot_in(&self, instance: ClientInstance) -> Result<Snapshot, Trouble> {
-        self.check_not_gone()?;
-        Ok(self.state().snapshot().of_instance(instance))
-    }
-
-    pub(crate) fn check_read(&self) -> ClientResult<()> {
-        if self.inner.mode.read { self.check() } else { Err(Errno::EBADF.into()) }
-    }
 }
 
 impl Drop for OpenInner {

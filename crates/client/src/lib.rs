@@ -32,7 +32,6 @@ mod tasks;
 mod testing;
 
 pub use attributes::{SetAttributes, SetTime};
-pub use cache::access_times::AccessTimes;
 pub use client::Client;
 pub use config::MountOptions;
 pub use delayed::{flush::CloseBegun, names::PendingFile};
@@ -54,6 +53,7 @@ pub use open_mode::OpenMode;
 pub use ops::statfs::StatFs;
 pub use payload::Payload;
 pub use posix::{
+    access_times::AccessTimes,
     change::{WriteAt, WriteOptions},
     privileges::{CAPABILITY_XATTR, Process},
 };

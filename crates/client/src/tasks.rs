@@ -1,6 +1,8 @@
-//! Several requests at once, and work that outlives the call that started it.
+//! Several requests at once, work that outlives the call that started it, and counts of work under way.
 
-use forebay_env::Env;
+use std::{cell::Cell, rc::Rc};
+
+use forebay_env::{Env, sync::Notify};
 use forebay_proto::Errno;
 
 use crate::{ClientError, errors::Trouble};
@@ -43,6 +45,51 @@ where
 {
     let task = env.spawn(future);
     async move { task.await.unwrap_or_else(|| Err(ended().into())) }
+}
+
+/// How much work of one kind is under way.
+#[derive(Default)]
+pub(crate) struct UnderWay {
+    count: Cell<usize>,
+    ended: Notify,
+}
+
+impl UnderWay {
+    /// Some is under way.
+    pub fn any(&self) -> bool {
+        self.count.get() > 0
+    }
+
+    /// Waits until none is.
+    pub async fn ended(&self) {
+        while self.any() {
+            self.ended.notified().await;
+        }
+    }
+}
+
+/// Work that counts as under way until this is dropped. Who counts it lives as long.
+pub(crate) struct Counted<T: 'static> {
+    owner: Rc<T>,
+    kind: fn(&T) -> &UnderWay,
+}
+
+impl<T> Counted<T> {
+    pub fn new(owner: &Rc<T>, kind: fn(&T) -> &UnderWay) -> Self {
+        let count = &kind(owner).count;
+        count.set(count.get() + 1);
+        Self { owner: owner.clone(), kind }
+    }
+}
+
+impl<T> Drop for Counted<T> {
+    fn drop(&mut self) {
+        let work = (self.kind)(&self.owner);
+        work.count.set(work.count.get() - 1);
+        if !work.any() {
+            work.ended.notify_waiters();
+        }
+    }
 }
 
 fn ended() -> ClientError {

@@ -85,7 +85,7 @@ impl Client {
 
     /// Has the bytes of a file written to its OSTs, if they lie with the MDT: something is to be done with it that only OSTs do.
     pub(crate) async fn outline(&self, file: &FileState) -> ClientResult<()> {
-        while file.is_inline() && !planted(Bug::InlineNotOutlined) {
+        while file.inline.is_there() && !planted(Bug::InlineNotOutlined) {
             let asked = self.inner.mdt.leases.ticket();
             let entry = self.change(file.fid, &Outline { fid: file.fid }).await?;
             file.adopt(asked, &entry.attr, entry.layout.as_ref());
@@ -119,7 +119,7 @@ impl Client {
         if !may_be_taken() || !file.buffered.borrow().is_whole(most) {
             return None;
         }
-        file.idle().await;
+        file.activity.changes.ended().await;
         let mut slot = None;
         if file.set_attr.borrow().is_none() {
             let bytes = file.buffered.borrow().bytes() + limits::CHANGE_BYTES;
@@ -131,14 +131,14 @@ impl Client {
         }
         let taken = file.buffered.borrow_mut().take_whole(most)?;
         self.inner.write_back.forget(file.fid);
-        let (own, set) = file.take_set_attr().map(|set_attr| set_attr.into_request(file.fid)).unzip();
+        let (own, set) = file.set_attr.take().map(|set_attr| set_attr.into_request(file.fid)).unzip();
         let slot = own.or(slot).expect("one of them was there");
         Some((slot, taken, set))
     }
 
     /// They have arrived, or are lost.
     pub(crate) fn end_inline(&self, file: &Rc<FileState>, taken: Taken<Writer>) {
-        self.inner.write_back.sent(&mut file.buffered.borrow_mut(), taken.number(), taken.bytes().len());
+        self.inner.write_back.sent(&mut file.buffered.borrow_mut(), taken.number, taken.bytes.len());
         file.arrived.notify_waiters();
     }
 

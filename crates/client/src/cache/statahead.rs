@@ -26,14 +26,15 @@ impl Client {
     /// that failed, as it may be another name's fault.
     pub(crate) async fn statahead(&self, asked: Ticket, request: &Lookup) -> Option<LookupReply> {
         let names = self.looks_at_listed(request)?;
-        let coming = Coming { client: self, dir: request.parent };
+        let mut coming = Coming { client: self, dir: request.parent, names: 0, any_new: false };
         self.flush_delayed(Scope::Entries(request.parent)).await;
         // The MDT may not know yet what programs were shown of these.
         let concerned = self.inner.delayed.queue.borrow().inodes();
         let question = LookupStatahead { lookup: request.clone(), names };
         let reply = self.call(&question, Scope::SetAttrs, self.changes(request.parent)).await.ok()?.reply;
         let is_new = |other: &NamedAttr| self.inner.mdt.leases.name(request.parent, &other.name).is_none();
-        coming.brought(reply.others.len(), reply.others.iter().any(is_new));
+        (coming.names, coming.any_new) = (reply.others.len(), reply.others.iter().any(is_new));
+        drop(coming);
         for other in reply.others.into_iter().filter(|other| !concerned.contains(&other.attr.fid)) {
             self.learn_other(asked, request.parent, other);
         }
@@ -49,25 +50,16 @@ impl Client {
     }
 }
 
-/// Names on their way; if they do not come, that is over too.
+/// Names on their way; if they do not come, that is over too, and none were brought.
 struct Coming<'a> {
     client: &'a Client,
     dir: Fid,
-}
-
-impl Coming<'_> {
-    fn brought(self, names: usize, any_new: bool) {
-        self.end(names, any_new);
-        std::mem::forget(self);
-    }
-
-    fn end(&self, names: usize, any_new: bool) {
-        self.client.inner.cache.listings.brought(self.dir, names, any_new, self.client.env().now());
-    }
+    names: usize,
+    any_new: bool,
 }
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        self.end(0, false);
+        self.client.inner.cache.listings.brought(self.dir, self.names, self.any_new, self.client.env().now());
     }
 }

@@ -86,27 +86,14 @@ impl<W> BufferedWrites<W> {
 
 /// All bytes of a file, on their way to the MDT with its last close.
 pub(crate) struct Taken<W> {
-    number: u64,
-    bytes: Bytes,
-    by: W,
+    /// Under which they count as on their way.
+    pub number: u64,
+    pub bytes: Bytes,
+    /// How they were written.
+    pub by: W,
 }
 
 impl<W> Taken<W> {
-    /// Under which they count as on their way.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// What they are.
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
-    }
-
-    /// How they were written.
-    pub fn by(&self) -> &W {
-        &self.by
-    }
-
     /// As bytes that are sent to OSTs, under the same number.
     pub fn into_run(self) -> (W, u64, Run) {
         (self.by, self.number, Run { offset: 0, parts: vec![self.bytes] })

@@ -12,7 +12,7 @@ use forebay_proto::{
 use forebay_rpc::{Call, Called, RpcError};
 
 use super::queue::{OpNumber, Scope};
-use crate::{Client, ClientError, client::Inner};
+use crate::{Client, ClientError, client::Inner, tasks::Counted};
 
 /// A close that has begun: [`Scope::Closes`] waits until this is dropped.
 pub struct CloseBegun {
@@ -50,7 +50,7 @@ impl Client {
         Box::pin(async move {
             let delayed = &self.inner.delayed;
             let mark = delayed.queue.borrow().mark();
-            let _hurry = scope.has_entries().then(|| delayed.hurry());
+            let _hurry = scope.has_entries().then(|| Counted::new(&self.inner, |inner| &inner.delayed.waiting));
             loop {
                 let ended = delayed.ended.notified();
                 if !delayed.queue.borrow().has_until(scope, mark) {

@@ -26,6 +26,7 @@ use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile, OpenMode,
+    attributes::new_inode,
     client::Inner,
     delayed::queue::{EntryOp, OpNumber, Scope},
     delayed::state::{Made, OnPendingCreate},
@@ -33,6 +34,7 @@ use crate::{
     limits, mode, open_flags,
     ops::change::Names,
     payload::Payload,
+    tasks::Counted,
 };
 
 const S_ISGID: u32 = 0o2000;
@@ -71,11 +73,10 @@ impl PendingFile {
         if let Some(result) = self.arrived() {
             return result;
         }
-        let client = self.client.as_ref().map(|client| &client.inner);
-        let _hurry = client.map(|client| client.delayed.hurry());
-        if let Some(client) = client {
-            client.peers.mdt().session.hurry();
-        }
+        let _waiting = self.client.as_ref().map(|client| {
+            client.inner.peers.mdt().session.hurry();
+            Counted::new(&client.inner, |inner| &inner.delayed.waiting)
+        });
         self.file_batched().await
     }
 
@@ -159,7 +160,7 @@ impl Client {
                     let leases = &client.inner.mdt.leases;
                     let flags = called.reply.leases;
                     leases.learn_file(asked, &called.reply);
-                    client.deliver_dropped(leases.unless_leased(fid, flags));
+                    client.inner.tell_again(leases.unless_leased(fid, flags));
                     leases.learn_changes(asked, flags, parent, Some(fid));
                     client.entry_applied(begun, (parent, &request.name), &called);
                     client.opened(caller, asked, (called.reply, called.bulk), handle, open)
@@ -219,7 +220,7 @@ impl Client {
                     let leases = &client.inner.mdt.leases;
                     let entry: &EntryReply = &called.reply;
                     leases.learn_empty(asked, entry);
-                    client.deliver_dropped(leases.unless_leased(fid, entry.leases));
+                    client.inner.tell_again(leases.unless_leased(fid, entry.leases));
                     leases.learn_changes(asked, entry.leases, parent, Some(fid));
                     client.entry_applied(begun, (parent, &request.name), &called);
                 }
@@ -346,12 +347,9 @@ impl Client {
         (fid, directory): (Fid, Fid),
         request: &O,
     ) -> Result<Called<O::Reply>, RpcError> {
-        let patient = self.inner.delayed.is_patient();
+        let patient = !self.inner.delayed.waiting.any();
         let call = Call { fid: Some(fid), directory: Some(directory), patient, ..Call::level(self.level()) };
-        let begun = self.env().now();
-        let called = self.inner.peers.mdt().session.call_reserved(slot, request, call).await?;
-        self.inner.mdt.leases.heard(begun);
-        Ok(called)
+        self.mdt_in(Some(slot), request, call).await
     }
 
     fn entry_applied<R: Names>(&self, begun: Begun, at: (Fid, &[u8]), called: &Called<R>) {
@@ -405,25 +403,6 @@ impl Inner {
 struct Begun {
     number: OpNumber,
     ticket: Ticket,
-}
-
-fn new_inode(caller: &Caller, fid: Fid, mode: u32, flags: u32, now_ns: i64) -> Attr {
-    Attr {
-        fid,
-        mode,
-        nlink: 1,
-        uid: caller.uid,
-        gid: caller.gid,
-        rdev: 0,
-        size: 0,
-        atime_ns: now_ns,
-        mtime_ns: now_ns,
-        ctime_ns: now_ns,
-        btime_ns: now_ns,
-        truncate_epoch: 0,
-        attr_epoch: 0,
-        flags,
-    }
 }
 
 fn there_already() -> RpcError {

@@ -125,10 +125,14 @@ impl Client {
     /// files as leased.
     pub(crate) async fn flush_made_in(&self, dir: Fid) {
         for file in self.inner.made_in(dir) {
-            // What is lost of it, its handles report.
-            let _ = self.flush_writes(&file).await;
-            self.flush_delayed(Scope::SetAttr(file.fid)).await;
+            self.flush_kept(&file).await;
         }
+    }
+
+    /// Sends the delayed changes of the file. Its handles report what is lost of them.
+    pub(crate) async fn flush_kept(&self, file: &Rc<FileState>) {
+        let _ = self.flush_writes(file).await;
+        self.flush_delayed(Scope::SetAttr(file.fid)).await;
     }
 
     /// The file exists, but the MDT has ended the session since: others may have changed it, and its handles report
@@ -177,10 +181,13 @@ impl Client {
 impl Inner {
     /// Files with delayed changes that were created ahead in the directory.
     pub(crate) fn made_in(&self, dir: Fid) -> Vec<Rc<FileState>> {
-        let keeps =
-            |file: &Rc<FileState>| !file.buffered.borrow().is_clean() || self.delayed.has(Scope::SetAttr(file.fid));
         let mut files = self.open_files();
-        files.retain(|file| file.activity.made_in.get() == Some(dir) && keeps(file));
+        files.retain(|file| file.activity.made_in.get() == Some(dir) && self.keeps(file));
         files
+    }
+
+    /// Changes of the file are delayed or in flight.
+    pub(crate) fn keeps(&self, file: &FileState) -> bool {
+        !file.buffered.borrow().is_clean() || self.delayed.has(Scope::SetAttr(file.fid))
     }
 }

@@ -18,7 +18,7 @@ use forebay_proto::{
     limits::INLINE_BYTES,
     message::{Attr, Caller, CommitLevel, SetAttr},
 };
-use forebay_rpc::{Call, Called, Reservation, RpcError};
+use forebay_rpc::{Call, Reservation, RpcError};
 
 use crate::{
     Client, ClientError, SetAttributes,
@@ -36,10 +36,10 @@ impl Client {
     pub(crate) fn delay_set_attr(&self, caller: &Caller, fid: Fid, changes: &SetAttributes) -> Option<Attr> {
         let inner = &self.inner;
         let Some(state) = inner.file(fid) else { return self.set_attr_on_pending_create(caller, fid, changes) };
-        let is_ours = inner.mdt.leases.may_keep(fid) == Holds::All && state.losses() == 0 && !state.is_inline();
+        let is_ours = inner.mdt.leases.may_keep(fid) == Holds::All && state.losses() == 0 && !state.inline.is_there();
         let is_durable = self.level() == CommitLevel::Commit || state.attributes.level.get().commits();
         let may = caller.uid == 0 && !is_durable && inner.options.write_back_bytes > 0;
-        if !is_ours || !may || state.activity.writers.get() == 0 || state.is_reopening() {
+        if !is_ours || !may || state.activity.writers.get() == 0 || state.activity.reopening.any() {
             return None;
         }
         let attr = self.delay_or_join_set_attr(fid, &mut state.set_attr.borrow_mut(), &self.like(&state)?, changes)?;
@@ -115,11 +115,6 @@ impl Client {
         if is_ours { self.like(file) } else { None }
     }
 
-    /// Some are delayed, or in flight.
-    pub(crate) fn sets_any(&self) -> bool {
-        self.inner.delayed.has(Scope::SetAttrs)
-    }
-
     /// Sends what has been delayed for `age`.
     pub(crate) fn send_set_of_age(&self, age: Duration) {
         let now = self.env().now();
@@ -136,7 +131,7 @@ impl Client {
 
     /// Sends the delayed attributes of the file, if they are not in flight.
     pub(crate) fn start_set_attr(&self, file: &Rc<FileState>) {
-        let Some(set_attr) = file.take_set_attr() else { return };
+        let Some(set_attr) = file.set_attr.take() else { return };
         let (client, file, busy) = (self.clone(), file.clone(), file.busy());
         drop(self.env().spawn(async move {
             let (slot, request) = set_attr.into_request(file.fid);
@@ -149,15 +144,9 @@ impl Client {
     pub(crate) async fn send_set(&self, file: &FileState, request: &SetAttr, slot: Option<Reservation>) {
         let (inner, fid) = (&self.inner, file.fid);
         let call = Call { fid: Some(fid), ..Call::level(self.level()) };
-        let (asked, begun) = (inner.mdt.leases.ticket(), self.env().now());
-        let mdt = inner.peers.mdt();
-        let called: Result<Called<_>, RpcError> = match slot {
-            Some(slot) => mdt.session.call_reserved(slot, request, call).await,
-            None => mdt.call(request, call).await,
-        };
-        match called {
+        let asked = inner.mdt.leases.ticket();
+        match self.mdt_in(slot, request, call).await {
             Ok(called) => {
-                inner.mdt.leases.heard(begun);
                 file.adopt(asked, &called.reply.attr, called.reply.layout.as_ref());
                 let is_same = inner.mdt.leases.is_unchanged(fid, asked);
                 inner.mdt.leases.touch_at(fid, called.transno);
@@ -170,7 +159,7 @@ impl Client {
         inner.end_set(fid);
     }
 
-    /// Attributes that went with a close are set, or lost: see [`FileState::take_set_attr`].
+    /// Attributes that went with a close are set, or lost.
     pub(crate) fn closed_set(&self, file: &FileState, outcome: Result<(), &RpcError>) {
         if let Err(error) = outcome {
             self.inner.lose_set(file.fid, &error.to_string());
@@ -195,7 +184,7 @@ impl Inner {
         let set_attrs = self.delayed.queue.borrow().set_attrs();
         for fid in set_attrs {
             if let Some(file) = self.file(fid)
-                && file.take_set_attr().is_some()
+                && file.set_attr.take().is_some()
             {
                 self.lose_set(fid, reason);
                 self.end_set(fid);

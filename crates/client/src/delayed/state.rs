@@ -1,10 +1,6 @@
 //! What a client has delayed: the queue, and files whose create is in it.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    rc::Rc,
-};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use forebay_env::sync::Notify;
 use forebay_proto::{Fid, message::Attr};
@@ -16,6 +12,7 @@ use crate::{
     file::OpenFile,
     payload::Payload,
     session::instance::ClientInstance,
+    tasks::UnderWay,
 };
 
 /// Delayed operations of a client.
@@ -25,26 +22,12 @@ pub(crate) struct Delayed {
     /// Files whose create is in the queue.
     pub coming: RefCell<BTreeMap<Fid, Rc<Made>>>,
     /// Flushes under way that wait for changes of entries: no request waits for another one to go with meanwhile.
-    waiting: Cell<usize>,
+    pub waiting: UnderWay,
     /// An operation has ended, or can be sent now.
     pub ended: Notify,
 }
 
-/// While it lives no delayed operation waits for another request to go with.
-pub(crate) struct Hurry<'a>(&'a Delayed);
-
 impl Delayed {
-    /// Somebody waits for changes of entries.
-    pub fn hurry(&self) -> Hurry<'_> {
-        self.waiting.set(self.waiting.get() + 1);
-        Hurry(self)
-    }
-
-    /// Nobody waits for changes of entries.
-    pub fn is_patient(&self) -> bool {
-        self.waiting.get() == 0
-    }
-
     /// Some operation is in `scope`.
     pub fn has(&self, scope: Scope<'_>) -> bool {
         self.queue.borrow().has(scope)
@@ -53,12 +36,6 @@ impl Delayed {
     /// A file whose create is in the queue.
     pub fn coming(&self, fid: Fid) -> Option<Rc<Made>> {
         self.coming.borrow().get(&fid).cloned()
-    }
-}
-
-impl Drop for Hurry<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get() - 1);
     }
 }
 

@@ -1,7 +1,12 @@
 //! What is known of an open file, with a client that has nothing but an instance.
 
+use forebay_proto::message::ObjectRef;
+
 use super::*;
-use crate::testing::{Dice, attr};
+use crate::{
+    ClientResult,
+    testing::{Dice, attr},
+};
 
 /// A client as far as a file needs one.
 #[derive(Default)]
@@ -203,14 +208,15 @@ fn changes_under_way_and_handles_that_are_reopened_are_counted() {
     let (_owner, file) = fresh();
     let (one, two) = (file.busy(), file.busy());
     drop(one);
-    assert_eq!(file.activity.in_flight.get(), 1);
+    assert!(file.activity.changes.any());
     drop(two);
-    assert_eq!(file.activity.in_flight.get(), 0);
-    let (one, two) = (file.reopens(), file.reopens());
+    assert!(!file.activity.changes.any());
+    let reopens = || Counted::new(&file, |file| &file.activity.reopening);
+    let (one, two) = (reopens(), reopens());
     drop(two);
-    assert!(file.is_reopening(), "one is not open yet");
+    assert!(file.activity.reopening.any(), "one is not open yet");
     drop(one);
-    assert!(!file.is_reopening());
+    assert!(!file.activity.reopening.any());
 }
 
 /// The file at the MDT at some time.
@@ -286,13 +292,13 @@ fn a_reply_of_a_later_truncate_epoch_without_a_layout_is_not_taken_over() {
     let later = Attr { truncate_epoch: 1, size: 70, attr_epoch: 5, flags: attr_flags(true), ..attr(8) };
     file.adopt(Ticket::numbered(1), &later, None);
     assert_eq!((file.version(), file.size.borrow().seen(), file.attr_epoch()), ((0, 1), 0, 0));
-    assert!(!file.is_inline());
+    assert!(!file.inline.is_there());
     file.adopt(Ticket::numbered(1), &later, Some(&Layout::plain(2, 64 << 10, vec![9])));
     assert_eq!((file.version(), file.size.borrow().seen(), file.attr_epoch()), ((1, 2), 70, 5));
-    assert!(file.is_inline());
+    assert!(file.inline.is_there());
     let larger = Attr { size: 90, flags: 0, ..later };
     file.adopt(Ticket::numbered(2), &larger, None);
-    assert_eq!((file.size.borrow().seen(), file.is_inline()), (90, true), "the epoch is known");
+    assert_eq!((file.size.borrow().seen(), file.inline.is_there()), (90, true), "the epoch is known");
 }
 
 fn attr_flags(is_inline: bool) -> u32 {
@@ -381,9 +387,6 @@ fn a_write_behind_all_that_is_known_of_the_file_leaves_a_gap() {
     assert!(!open.leaves_a_gap(100) && open.leaves_a_gap(101));
     file.buffered.borrow_mut().parts.insert(100, vec![1; 50].into(), Time(0));
     assert!(!open.leaves_a_gap(150) && open.leaves_a_gap(151));
-    assert!(!file.is_sparse());
-    file.make_sparse();
-    assert!(file.is_sparse());
 }
 
 #[test]

@@ -11,11 +11,12 @@ use crate::{
     Client, ClientResult, OpenFile,
     delayed::queue::Scope,
     errors::Trouble,
-    file::{Busy, Snapshot},
+    file::FileState,
     io::plan::{WholeRange, plan_whole},
+    io::snapshot::Snapshot,
     limits,
     session::instance::ClientInstance,
-    tasks::{detached, try_all},
+    tasks::{Counted, detached, try_all},
 };
 
 /// What to do with a range.
@@ -75,7 +76,7 @@ impl Client {
     async fn allocate(
         self,
         file: OpenFile,
-        _busy: Busy,
+        _busy: Counted<FileState>,
         (offset, length): (u64, u64),
         what: Allocate,
         instance: ClientInstance,
@@ -83,7 +84,7 @@ impl Client {
         self.flush_delayed(Scope::SetAttr(file.fid())).await;
         let outside = self.flush_writes_through(&file).await?;
         file.inner.wrote.set(true);
-        file.state().make_sparse();
+        file.state().activity.sparse.set(true);
         let changing = self.all_bytes_change(file.fid());
         // Once more in any case: destroys may have ended between the refusal and the question about them.
         let (mut attempts, mut is_first) = (1..limits::SPACE_ATTEMPTS, true);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use forebay_proto::{
-    Errno, Layout,
+    Errno, Layout, Transno,
     message::{Attr, CommitLevel, GetAttr, RaiseSize},
 };
 use forebay_rpc::Call;
@@ -14,7 +14,8 @@ use forebay_rpc::Call;
 use crate::{
     Client, ClientError, ClientResult,
     errors::Trouble,
-    file::{FileOwner, FileState, Snapshot},
+    file::{FileOwner, FileState},
+    io::snapshot::Snapshot,
     leases::Ticket,
     limits,
 };
@@ -53,7 +54,7 @@ impl Client {
     ) -> Result<T, Trouble> {
         let mut pause = Duration::from_millis(1);
         for _ in 0..limits::STALE_ATTEMPTS {
-            file.reopened().await;
+            file.activity.reopening.ended().await;
             self.outline(file).await?;
             let before = file.version();
             match attempt().await {
@@ -115,5 +116,25 @@ impl Client {
         file.size.borrow_mut().see(epoch, called.reply.file_bytes);
         file.told_time(called.reply.attr_epoch, called.reply.mtime_ns);
         Ok(())
+    }
+}
+
+impl FileState {
+    /// The home has replied to this client's raise, under the epochs of `at`.
+    pub fn raised(&self, at: &Snapshot, file_bytes: u64, transno: Transno) {
+        if at.instance != self.instance() {
+            // It is for a session to bring back that is on its way out, and not the one that a sync asks.
+            return;
+        }
+        let epoch = at.object.truncate_epoch;
+        let mut size = self.size.borrow_mut();
+        size.raised(epoch, file_bytes);
+        // In another epoch another target may be the home, whose numbers are its own.
+        let (of, before) = self.raises.last.get();
+        if epoch > of {
+            self.raises.last.set((epoch, transno));
+        } else if epoch == of {
+            self.raises.last.set((epoch, before.max(transno)));
+        }
     }
 }

@@ -10,5 +10,6 @@ pub(crate) mod fsync;
 pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod reserve;
+pub(crate) mod snapshot;
 pub(crate) mod unanswered;
 pub(crate) mod write;

@@ -17,9 +17,10 @@ use forebay_rpc::{Call, Called, RpcError};
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
     errors::Trouble,
-    file::{FileState, Snapshot},
+    file::FileState,
     io::assemble::{BadReply, RangeBytes, Read, ReadPiece, object_bytes, put_together},
     io::plan::{ObjectRange, ObjectRequest, RequestLimits, plan},
+    io::snapshot::Snapshot,
     limits,
     session::peers::Peer,
     tasks::try_all,

@@ -22,7 +22,7 @@ impl Client {
     ///
     /// OSTs that are away are waited for.
     pub(crate) async fn learn_what_was_done(&self, file: &FileState) -> Option<(u64, u64)> {
-        if file.losses() == 0 || file.is_inline() || planted(Bug::UnansweredNotAsked) {
+        if file.losses() == 0 || file.inline.is_there() || planted(Bug::UnansweredNotAsked) {
             return None;
         }
         let asked: ClientResult<_> = self.fresh(file, async || self.ask_what_was_done(file).await).await;

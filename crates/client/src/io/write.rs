@@ -19,8 +19,8 @@ use crate::{
     delayed::granted_space::request_cost,
     delayed::queue::Scope,
     errors::Trouble,
-    file::Snapshot,
     io::plan::{ObjectRange, ObjectRequest, plan_write},
+    io::snapshot::Snapshot,
     limits,
     payload::{Payload, Run},
     session::instance::ClientInstance,
@@ -62,7 +62,7 @@ impl Client {
                 return Ok(0);
             }
             let busy = file.state().busy();
-            if file.state().is_inline() {
+            if file.state().inline.is_there() {
                 self.outline(file.state()).await?;
             }
             let changing = self.bytes_change(file.fid(), offset..offset + length as u64);
@@ -87,7 +87,7 @@ impl Client {
         self.flush_own_writes_through(file).await?;
         file.inner.wrote.set(true);
         if run.offset > file.state().size.borrow().seen() {
-            file.state().make_sparse();
+            file.state().activity.sparse.set(true);
         }
         let written = self.write_run(file, &run, &|| file.snapshot_in(instance)).await?.bytes;
         self.wrote(file, written).await?;

@@ -168,8 +168,7 @@ of_the_table! {
     step name_changed(begun: Ticket, parent: Fid, name: &[u8], fid: Option<Option<Fid>>);
 
     // Data of files.
-    step learn_data(asked: Ticket, fid: Fid);
-    step learn_ranges(asked: Ticket, fid: Fid);
+    step learn_data(asked: Ticket, fid: Fid, brought: Holds);
     look holds(fid: Fid) -> Holds;
     step may_keep(fid: Fid) -> Holds;
     step data_is_ours(fid: Fid) -> Option<u64>;
@@ -177,7 +176,6 @@ of_the_table! {
     step give_up_ranges(fid: Fid);
     step end_data(fid: Fid);
     step lose_data();
-    step data_recalled(recall: &DataRecall);
     step flushed(recall: DataRecall);
 
     // Changes that are acknowledged before they are sent.

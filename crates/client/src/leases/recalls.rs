@@ -12,7 +12,7 @@ use forebay_proto::{
 };
 use forebay_rpc::{ClientSession, SessionState};
 
-use crate::{Attr, Client, Dropped, client::Inner, delayed::queue::Scope, file::FileState, leases::Holds, limits};
+use crate::{Attr, Client, Dropped, client::Inner, delayed::queue::Scope, leases::Holds, limits};
 
 impl Client {
     /// How long `attr` may be cached without a request; when that ends earlier, the hook of [`Client::set_dropped`] is
@@ -38,13 +38,6 @@ impl Client {
     }
 }
 
-impl Client {
-    /// Notifies the hook of what was dropped and may not have been received.
-    pub(crate) fn deliver_dropped(&self, undelivered: Vec<Dropped>) {
-        self.inner.tell_again(undelivered);
-    }
-}
-
 impl Inner {
     /// After something was cached under a lease: sees to it that its recall is received.
     pub fn listen(self: &Rc<Self>) {
@@ -63,7 +56,8 @@ impl Inner {
         drop(self.env.spawn(async move { client.watch_sizes().await }));
     }
 
-    fn tell_again(self: &Rc<Self>, undelivered: Vec<Dropped>) {
+    /// Tells what was dropped and may not have been heard.
+    pub fn tell_again(self: &Rc<Self>, undelivered: Vec<Dropped>) {
         if !undelivered.is_empty() {
             let inner = self.clone();
             drop(self.env.spawn(async move { inner.say_again(undelivered).await }));
@@ -80,10 +74,8 @@ impl Inner {
         if self.mdt.leases.may_hold_names(recall.fid) {
             return self.send_names(recall, session);
         }
-        self.mdt.leases.data_recalled(&recall);
-        let keeps =
-            |file: &Rc<FileState>| !file.buffered.borrow().is_clean() || self.delayed.has(Scope::SetAttr(file.fid));
-        let Some(file) = self.file(recall.fid).filter(keeps) else {
+        self.mdt.leases.give_up_ranges(recall.fid);
+        let Some(file) = self.file(recall.fid).filter(|file| self.keeps(file)) else {
             return self.mdt.leases.flushed(recall);
         };
         if planted(Bug::FlushedBeforeSent) {
@@ -92,8 +84,7 @@ impl Inner {
         let (client, session) = (Client { inner: self.clone() }, session.clone());
         drop(self.env.spawn(async move {
             // Sent or lost, nothing of it comes later.
-            let _ = client.flush_writes(&file).await;
-            client.flush_delayed(Scope::SetAttr(file.fid)).await;
+            client.flush_kept(&file).await;
             client.inner.mdt.leases.flushed(recall);
             // The other question may be waiting for its answer just now.
             say_flushed(&client.inner, &session).await;

@@ -38,17 +38,17 @@ impl GoesAlong {
         let (truncate_epoch, size) = file.size_to_close(done);
         let (attr_epoch, mtime_ns) = file.time();
         // What was lost is a hole, where more follows.
-        let sparse = file.is_sparse() || file.losses() > 0;
+        let sparse = file.activity.sparse.get() || file.losses() > 0;
         let (fid, inline, set) = (file.fid, None, None);
         let close = Close { fid, handle, wrote, size, truncate_epoch, mtime_ns, attr_epoch, sparse, inline, set };
         match &self.taken {
             None => close,
             // No OST has replied with a time.
             Some(taken) => Close {
-                attr_epoch: taken.by().attr_epoch,
-                mtime_ns: taken.by().at_ns,
-                size: taken.bytes().len() as u64,
-                inline: Some(taken.bytes().clone()),
+                attr_epoch: taken.by.attr_epoch,
+                mtime_ns: taken.by.at_ns,
+                size: taken.bytes.len() as u64,
+                inline: Some(taken.bytes.clone()),
                 ..close
             },
         }
@@ -119,7 +119,7 @@ impl Client {
     ) -> ClientResult<()> {
         let (mut along, done) = self.finish_writes(&file, handle, writes, &wrote).await;
         self.handle_goes(&file);
-        if let Some(set_attr) = file.take_set_attr() {
+        if let Some(set_attr) = file.set_attr.take() {
             let (slot, set) = set_attr.into_request(file.fid);
             (along.slot, along.set) = (Some(slot), Some(set));
         }
@@ -166,7 +166,7 @@ impl Client {
             let _ = self.flush_writes(file).await;
         }
         file.sharing.leave(handle);
-        file.idle().await;
+        file.activity.changes.ended().await;
         // Meanwhile the data-write lease is watched for recalls. Before the delayed attributes are taken: while those
         // are in flight, no other request is sent to the MDT.
         let done = match writes && wrote.get() && inline.is_none() {

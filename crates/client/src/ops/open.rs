@@ -4,7 +4,7 @@ use crate::{
     Caller, Client, ClientError, ClientResult, OpenMode,
     delayed::queue::Scope,
     file::{OpenFile, OpenHandleEntry, OpenInner, Stage},
-    leases::Ticket,
+    leases::{Holds, Ticket},
     posix::privileges::Privileges,
     tasks::detached,
 };
@@ -160,7 +160,7 @@ impl Client {
 
     pub(super) fn learn_data(&self, asked: Ticket, reply: &OpenReply) {
         if reply.leases & lease_flags::DATA != 0 {
-            self.inner.mdt.leases.learn_data(asked, reply.attr.fid);
+            self.inner.mdt.leases.learn_data(asked, reply.attr.fid, Holds::All);
             self.inner.listen();
         }
     }

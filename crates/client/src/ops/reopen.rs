@@ -6,6 +6,7 @@ use crate::{
     delayed::queue::Scope,
     file::{OpenFile, OpenHandleEntry, OpenInner, Stage},
     leases::Holds,
+    tasks::Counted,
 };
 use forebay_env::{Bug, planted};
 use forebay_proto::{
@@ -45,7 +46,8 @@ impl Inner {
     }
 
     pub(super) fn reopen(self: &Rc<Self>, file: OpenFile) {
-        let (client, reopening) = (Client { inner: self.clone() }, file.state().reopens());
+        let reopening = Counted::new(file.state(), |file| &file.activity.reopening);
+        let client = Client { inner: self.clone() };
         drop(self.env.spawn(async move {
             client.reopen_handle(&file.inner).await;
             drop(reopening);

@@ -44,7 +44,7 @@ impl Client {
                         client.settle_coming(fid).await;
                         let outside = client.flush_writes_through(&file).await?;
                         // What lets it cut the file may end with the session, as what lets it write does.
-                        file.state().reopened().await;
+                        file.state().activity.reopening.ended().await;
                         file.check()?;
                         call.evictions = Some(client.inner.peers.mdt().session.stats().evictions);
                         Some(outside)

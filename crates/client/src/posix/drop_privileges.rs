@@ -88,7 +88,7 @@ impl Client {
         let changes = SetAttributes { mode: Some(left), ..SetAttributes::default() };
         let attr = self.setattr(&SUPERUSER, attr.fid, changes, None).await?;
         // No program requested a change of the mode: a kernel does not expect one.
-        self.deliver_dropped(self.inner.mdt.leases.tell(vec![Dropped::Attributes(attr.fid)]));
+        self.inner.tell_again(self.inner.mdt.leases.tell(vec![Dropped::Attributes(attr.fid)]));
         Ok(attr)
     }
 

@@ -4,8 +4,10 @@
 //! call returns, on behalf of this process. What they mean is decided here, once.
 //! Not here: what only a kernel has (its pages, its file positions, who the process is).
 
+pub(crate) mod access_times;
 pub(crate) mod change;
 pub(crate) mod create;
 pub(crate) mod drop_privileges;
 pub(crate) mod execute;
+pub(crate) mod handle;
 pub(crate) mod privileges;

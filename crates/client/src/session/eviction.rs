@@ -11,7 +11,8 @@ use crate::{
     Client, ClientError,
     client::Inner,
     errors::Trouble,
-    file::{FileState, Snapshot},
+    file::FileState,
+    io::snapshot::Snapshot,
     limits,
     session::{
         instance::{ClientInstance, instance_is_over},

@@ -85,7 +85,8 @@ impl Client {
             if attr.flags & attr_flags::INLINE != 0 {
                 return Ok(attr.size);
             }
-            let may_have_holes = attr.flags & attr_flags::SPARSE != 0 || open.is_some_and(|file| file.is_sparse());
+            let may_have_holes =
+                attr.flags & attr_flags::SPARSE != 0 || open.is_some_and(|file| file.activity.sparse.get());
             if !may_have_holes || !crate::mode::is_file(attr.mode) {
                 return Ok(attr.size);
             }

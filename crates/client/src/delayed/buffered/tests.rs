@@ -310,11 +310,11 @@ fn a_file_goes_inline_exactly_once_and_only_if_all_its_bytes_are_buffered() {
         };
         taken_count += 1;
         let expected: Vec<u8> = bytes.into_iter().flatten().collect();
-        assert_eq!((taken.bytes(), Some(*taken.by())), (&Bytes::from(expected.clone()), by), "seed {seed}");
+        assert_eq!((&taken.bytes, Some(taken.by)), (&Bytes::from(expected.clone()), by), "seed {seed}");
         assert!(!client.is_clean() && client.touches(0, 1) && !client.is_whole(most), "seed {seed}: on their way");
         assert!(client.take_whole(most).is_none(), "seed {seed}: they go twice");
         assert_eq!(here.bytes.get(), length as u64, "seed {seed}: they count until the close is replied");
-        let (number, bytes) = (taken.number(), taken.bytes().len());
+        let (number, bytes) = (taken.number, taken.bytes.len());
         if dice.one_in(2) {
             // The MDT does not take them: to the OSTs, under the same number.
             let (_, again, run) = taken.into_run();

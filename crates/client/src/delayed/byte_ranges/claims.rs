@@ -5,21 +5,18 @@ use std::rc::Rc;
 use forebay_env::{Bug, planted};
 use forebay_proto::message::Claim;
 
-use super::{Outside, Writing};
-use crate::{Client, ClientResult, OpenFile, file::FileState, leases::Holds, limits};
+use super::Writing;
+use crate::{Client, ClientResult, OpenFile, file::FileState, leases::Holds, limits, tasks::Counted};
 
-/// Something else than a claimed write is under way with a file, whose state stays the same as long: if it is opened again meanwhile,
-/// nothing is claimed through the new handle either.
-pub(crate) struct OutsideClaims {
-    _outside: Outside,
-    _file: Rc<FileState>,
-}
+/// Something else than a claimed write is under way with a file: nothing is claimed before it ends. The file's state stays the same as
+/// long: if it is opened again meanwhile, nothing is claimed through the new handle either.
+pub(crate) type OutsideClaims = Counted<FileState>;
 
 impl Client {
     /// Before anything is done with a file but a write: if this client has a claim, it withdraws it, and waits until
     /// all writes that other clients buffered are sent. While the answer lives, nothing is claimed.
     pub(crate) async fn see_all(&self, file: &Rc<FileState>) -> ClientResult<OutsideClaims> {
-        let outside = OutsideClaims { _outside: Outside::new(&file.sharing), _file: file.clone() };
+        let outside = OutsideClaims::new(file, |file| &file.sharing.outside);
         if file.sharing.is_bound() && !planted(Bug::ClaimNotTakenBack) {
             let _turn = file.sharing.turn.lock().await;
             if file.sharing.is_bound() {
@@ -83,7 +80,7 @@ impl Client {
         sharing.poll.set(if granted { limits::CLAIM_POLL } else { (poll * 2).min(limits::CLAIM_POLL_MOST) });
         if granted {
             self.inner.counters.shared();
-            self.inner.mdt.leases.learn_ranges(asked, file.fid);
+            self.inner.mdt.leases.learn_data(asked, file.fid, Holds::Ranges);
             self.inner.listen();
         }
     }

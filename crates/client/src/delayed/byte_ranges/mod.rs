@@ -23,7 +23,7 @@ use std::{
 use forebay_env::{Time, sync::Mutex};
 use forebay_proto::{limits::CLAIM_PIECES, message::Pieces};
 
-use crate::limits;
+use crate::{limits, tasks::UnderWay};
 use track::Track;
 
 /// What is known of how a file is shared.
@@ -37,7 +37,7 @@ pub(crate) struct Sharing {
     /// One is on its way, or waits for its turn.
     pub asking: Cell<bool>,
     /// Calls that see, or change, more than what could be claimed.
-    outside: Cell<usize>,
+    pub outside: UnderWay,
     /// Writes under way: from, to.
     writing: RefCell<BTreeMap<u64, (u64, u64)>>,
     next_write: Cell<u64>,
@@ -59,7 +59,7 @@ impl Default for Sharing {
             claimed: RefCell::default(),
             turn: Mutex::new(()),
             asking: Cell::new(false),
-            outside: Cell::new(0),
+            outside: UnderWay::default(),
             writing: RefCell::default(),
             next_write: Cell::new(0),
             forgotten: Cell::new(false),
@@ -68,23 +68,6 @@ impl Default for Sharing {
             pause: Cell::new(limits::CLAIM_PAUSE),
             ended: Cell::new(Time(0)),
         }
-    }
-}
-
-/// Something else than a claimed write is under way: nothing is claimed before it ends.
-pub(crate) struct Outside(Rc<Sharing>);
-
-impl Outside {
-    pub fn new(sharing: &Rc<Sharing>) -> Self {
-        sharing.outside.set(sharing.outside.get() + 1);
-        Self(sharing.clone())
-    }
-}
-
-impl Drop for Outside {
-    fn drop(&mut self) {
-        let outside = &self.0.outside;
-        outside.set(outside.get() - 1);
     }
 }
 
@@ -164,7 +147,7 @@ impl Sharing {
         if self.is_bound() {
             return true;
         }
-        let Some(expected) = self.expected(may, now).filter(|_| self.outside.get() == 0) else { return false };
+        let Some(expected) = self.expected(may, now).filter(|_| !self.outside.any()) else { return false };
         if !self.writing.borrow().values().all(|(start, end)| covers(&expected, *start, end - start)) {
             return false;
         }

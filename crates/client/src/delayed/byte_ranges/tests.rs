@@ -1,12 +1,17 @@
 //! Claims of clients that write to one file.
 
 use super::*;
-use crate::testing::Dice;
+use crate::{tasks::Counted, testing::Dice};
 
 const RECORD: u64 = 10;
 
 fn at(ms: u64) -> Time {
     Time(0) + Duration::from_millis(ms)
+}
+
+/// A call that sees more than what could be claimed is under way.
+fn outside(sharing: &Rc<Sharing>) -> Counted<Sharing> {
+    Counted::new(sharing, |sharing| &sharing.outside)
 }
 
 /// A handle that has written one record in so many, from `first` on, `writes` times; what it writes next.
@@ -27,7 +32,7 @@ struct Client {
     at_mdt: Vec<Pieces>,
     granted: bool,
     writing: Vec<(Writing, u64, u64)>,
-    outside: Vec<Outside>,
+    outside: Vec<Counted<Sharing>>,
     buffered: Vec<(u64, u64)>,
 }
 
@@ -41,7 +46,7 @@ fn decide(clients: &mut [Client]) {
 
 /// A client takes its claim back: all that others have buffered is sent first.
 fn see_all(clients: &mut [Client], of: usize, now: Time) {
-    let outside = Outside::new(&clients[of].sharing);
+    let outside = outside(&clients[of].sharing);
     if clients[of].sharing.is_bound() {
         clients[of].sharing.end(now);
         clients.iter_mut().for_each(|client| client.buffered.clear());
@@ -115,7 +120,7 @@ fn no_two_clients_buffer_bytes_of_one_place_whatever_they_write() {
 fn a_client_is_not_bound_while_it_does_something_else_with_the_file() {
     let sharing = Rc::new(Sharing::default());
     strided(&sharing, 1, 0, 2, 4, at(0));
-    let (first, second) = (Outside::new(&sharing), Outside::new(&sharing));
+    let (first, second) = (outside(&sharing), outside(&sharing));
     assert!(!sharing.bind(1, at(0)) && !sharing.is_bound());
     drop(first);
     assert!(!sharing.bind(1, at(0)), "one of the two goes on");
@@ -145,7 +150,7 @@ fn a_client_that_is_bound_stays_bound_to_what_it_claimed_first() {
     let claimed = sharing.claimed.borrow().clone();
     // What it does next changes nothing of that before the claim is taken back.
     strided(&sharing, 1, 1000, 7, 5, at(1));
-    let _outside = Outside::new(&sharing);
+    let _outside = outside(&sharing);
     assert!(sharing.bind(1, at(1)) && *sharing.claimed.borrow() == claimed);
     sharing.claimed.borrow_mut().clear();
     assert!(!sharing.is_bound() && !sharing.covers(0, RECORD));

@@ -1,18 +1,19 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::{delayed::queue::EntryOp, testing::attr};
+use crate::{delayed::queue::EntryOp, tasks::Counted, testing::attr};
 
 #[test]
-fn delayed_operations_are_patient_unless_some_flush_waits() {
-    let delayed = Delayed::default();
-    assert!(delayed.is_patient());
-    let (one, other) = (delayed.hurry(), delayed.hurry());
-    assert!(!delayed.is_patient());
+fn some_flush_waits_until_the_last_of_them_has_ended() {
+    let delayed = Rc::new(Delayed::default());
+    let flush = || Counted::new(&delayed, |delayed| &delayed.waiting);
+    assert!(!delayed.waiting.any());
+    let (one, other) = (flush(), flush());
+    assert!(delayed.waiting.any());
     drop(one);
-    assert!(!delayed.is_patient(), "another flush waits");
+    assert!(delayed.waiting.any(), "another flush waits");
     drop(other);
-    assert!(delayed.is_patient());
+    assert!(!delayed.waiting.any());
 }
 
 #[test]

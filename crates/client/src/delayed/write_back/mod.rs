@@ -111,7 +111,7 @@ impl Client {
         if !self.may_buffer_any(file)
             || length > limits::BUFFERED_WRITE_BYTES
             || length as u64 > bound
-            || state.is_inline()
+            || state.inline.is_there()
         {
             return Buffering::Send;
         }
@@ -149,7 +149,7 @@ impl Client {
         state.time_changes();
         let mut kept = state.buffered.borrow_mut();
         if offset > state.size.borrow().seen().max(kept.parts.end()) {
-            state.make_sparse();
+            state.activity.sparse.set(true);
         }
         if kept.parts.is_empty() {
             here.files.borrow_mut().insert(file.fid());
@@ -326,7 +326,7 @@ impl Client {
         let client = self.clone();
         drop(self.env().spawn(async move {
             let here = &client.inner.write_back;
-            while !here.files.borrow().is_empty() || client.sets_any() {
+            while !here.files.borrow().is_empty() || client.inner.delayed.has(Scope::SetAttrs) {
                 client.env().sleep(limits::BUFFER_AGE / 2).await;
                 client.send_set_of_age(limits::BUFFER_AGE / 2);
                 let now = client.env().now();

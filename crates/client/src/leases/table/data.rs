@@ -6,17 +6,8 @@ use forebay_proto::{Fid, message::DataRecall};
 use super::{Holds, LeaseTable, Ticket};
 
 impl LeaseTable {
-    /// The reply to the request `asked` granted a data-write lease.
-    pub fn learn_data(&mut self, asked: Ticket, fid: Fid) {
-        self.learn_of_data(asked, fid, Holds::All);
-    }
-
-    /// The reply to the request `asked` granted a byte-range write lease.
-    pub fn learn_ranges(&mut self, asked: Ticket, fid: Fid) {
-        self.learn_of_data(asked, fid, Holds::Ranges);
-    }
-
-    fn learn_of_data(&mut self, asked: Ticket, fid: Fid, brought: Holds) {
+    /// The reply to the request `asked` granted a data-write lease, or a byte-range write lease.
+    pub fn learn_data(&mut self, asked: Ticket, fid: Fid, brought: Holds) {
         let counts = self.ended(fid) <= asked.0;
         // Even if it does not count here: the MDT may recall it, so its recalls have to be received.
         let holds = self.data.entry(fid).or_default();
@@ -48,8 +39,8 @@ impl LeaseTable {
         Some((entry.attr.truncate_epoch, entry.attr.size))
     }
 
-    /// Nothing more is buffered for `fid`, nor under a lease that was requested before. The MDT may count it as leased,
-    /// and recall it.
+    /// Nothing more is buffered for `fid`, nor under a lease that was requested before: a claim ends, or the MDT recalls
+    /// the lease. It may count it as leased until then, and recall it.
     pub fn give_up_ranges(&mut self, fid: Fid) {
         let number = self.next();
         let node = self.node(fid);
@@ -74,11 +65,6 @@ impl LeaseTable {
         self.data.clear();
         self.to_tell.flushed.clear();
         self.nodes.values_mut().for_each(|node| node.written = None);
-    }
-
-    /// The MDT recalls a lease on data: from now on nothing is buffered, nor under a lease that was requested before.
-    pub fn data_recalled(&mut self, recall: &DataRecall) {
-        self.give_up_ranges(recall.fid);
     }
 
     /// What was buffered when that was recalled has been sent.

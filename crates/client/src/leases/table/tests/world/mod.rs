@@ -177,14 +177,14 @@ impl World {
             }
             Event::RecallData => {
                 self.data_lost.insert(file, place);
-                self.step(|table| table.data_recalled(&DataRecall { fid: file, sequence: place }));
+                self.step(|table| table.give_up_ranges(file));
             }
             Event::RecallNames => {
                 self.names_lost.insert(dir, place);
                 // Replies to earlier requests do not count, even if nothing is known of the directory.
                 self.step(|table| match table.may_hold_names(dir) {
                     true => table.stop_answering(dir),
-                    false => table.data_recalled(&DataRecall { fid: dir, sequence: place }),
+                    false => table.give_up_ranges(dir),
                 });
             }
             Event::ChangeAttributes => {
@@ -347,10 +347,7 @@ impl World {
         self.granted(open, &[file]);
         let mut attr = self.attributes(file, open.place, open.place);
         attr.flags = attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER;
-        self.step(|table| match holds {
-            Holds::All => table.learn_data(open.asked, file),
-            _ => table.learn_ranges(open.asked, file),
-        });
+        self.step(|table| table.learn_data(open.asked, file, holds));
         self.step(|table| table.learn(open.asked, &entry_of(&attr)));
     }
 
