@@ -37,7 +37,7 @@ pub struct Seed {
     /// Which random test the seed is of
     #[arg(long, value_enum, default_value_t = RandomTest::Disasters)]
     of: RandomTest,
-    /// Print every request, fault and decision of the run
+    /// Print each operation, fault and log line of the run
     #[arg(long)]
     trace: bool,
     /// Show the commands, run nothing

@@ -151,7 +151,7 @@ bugs! {
     ReplayTakesNewTime,
     /// A client acknowledges recalls and goes on using the leases.
     RecallIgnored,
-    /// A client reports that it has sent its buffered writes, and has not.
+    /// A data-write lease is returned before the buffered writes were sent: the client reports that they are, and they are not.
     FlushedBeforeSent,
     /// A client returns a directory's lease before its delayed changes are applied.
     EntriesLeaseReturnedEarly,

@@ -118,7 +118,9 @@ pub const CONTENDED: Duration = Duration::from_millis(500);
 pub const SHOWN: Duration = Duration::from_millis(50);
 /// Contended inodes remembered before expired ones are purged.
 pub const CONTENDED_INODES: usize = 10_000;
-/// How long a client that blocks others with buffered data may be silent before it is evicted.
+/// How long a client that blocks others with buffered data may be silent before it is evicted. Tests: `leases/tests.rs`, and the scenes
+/// `write_back`, `delayed_entries` and `range_leases`, which expect that others wait less than 15 s. Longer than `STOP_MS` of
+/// `xtask/src/histories/killer.rs`, which stops mounts. glossary.md, posix.md and protocol.md give the value too.
 pub const RECALL_TIMEOUT_SILENT: Duration = Duration::from_secs(10);
 /// How long a client that sends requests may hold a recalled lease while all servers are well. On the slowest paths it
 /// sends its buffered data in less time. Other clients wait this long, or longer by [`RECALL_EXTENSIONS`], for a client that has lost the

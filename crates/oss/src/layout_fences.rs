@@ -51,6 +51,9 @@ impl LayoutFences {
         }
     }
 
+    /// Called when a request is admitted and before it is replied to early (`admission.rs`), and again when a change is applied
+    /// (`ops/change.rs`). A client that is refused fetches attributes and layout, and repeats (the client's `io/fresh.rs`).
+    ///
     /// Errors: STALE_LAYOUT if the request's layout is from before the object's fence.
     pub fn check(&self, object: &ObjectRef) -> Result<(), ErrorReply> {
         let (fid, generation) = (object.fid, object.layout_generation);

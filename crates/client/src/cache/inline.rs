@@ -25,6 +25,7 @@ use crate::{
     file::{FileState, Writer},
     leases::Holds,
     limits,
+    tasks::detached,
 };
 
 impl Client {
@@ -79,7 +80,7 @@ impl Client {
             self.learn_bytes(state, &entry.attr, called.bulk.clone())?;
             return Ok(Some(cut(&called.bulk, offset, end)));
         }
-        let words = format!("{fid} is truncated again and again; try later");
+        let words = format!("{fid} is truncated or moved again and again; try later");
         Err(ClientError::new(Errno::EIO, words))
     }
 
@@ -87,7 +88,9 @@ impl Client {
     pub(crate) async fn outline(&self, file: &FileState) -> ClientResult<()> {
         while file.inline.is_there() && !planted(Bug::InlineNotOutlined) {
             let asked = self.inner.mdt.leases.ticket();
-            let entry = self.change(file.fid, &Outline { fid: file.fid }).await?;
+            let (client, fid) = (self.clone(), file.fid);
+            let change = async move { Ok::<_, ClientError>(client.change(fid, &Outline { fid }).await?) };
+            let entry = detached(self.env(), change).await?;
             file.adopt(asked, &entry.attr, entry.layout.as_ref());
             file.inline.left(entry.attr.truncate_epoch);
         }

@@ -68,7 +68,7 @@ impl Client {
                 pause = (pause * 2).min(Duration::from_millis(100));
             }
         }
-        let words = format!("{} is truncated again and again; try later", file.fid);
+        let words = format!("{} is truncated or moved again and again; try later", file.fid);
         Err(ClientError::new(Errno::EIO, words).into())
     }
 

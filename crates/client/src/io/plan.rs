@@ -2,6 +2,10 @@
 //!
 //! Consecutive stripes of one object are adjacent in it (`proto::layout`), so a range of the file is one range of each
 //! object: few large requests, however small the stripes. What several ranges have in one object goes together.
+//!
+//! Not here: parity, which is not built. A kind of layout with parity gets an arm in [`plan`], and computes its bytes in [`plan_write`],
+//! where all bytes of a call are at hand. [`stretch_at_home`], [`plan_whole`] and most of `proto::Layout` assume stripes without asking
+//! the kind.
 
 use std::{collections::BTreeMap, ops::Range};
 

@@ -102,7 +102,7 @@ impl Client {
                 other => return Ok(other?),
             }
         }
-        let words = format!("{fid} is truncated again and again; try later");
+        let words = format!("{fid} is truncated or moved again and again; try later");
         Err(crate::ClientError::new(forebay_proto::Errno::EIO, words))
     }
 

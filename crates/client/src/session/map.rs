@@ -101,7 +101,7 @@ impl Client {
                     used => return Ok(used?.into_iter().sum()),
                 }
             }
-            let words = format!("{} is truncated again and again; try later", attr.fid);
+            let words = format!("{} is truncated or moved again and again; try later", attr.fid);
             Err(ClientError::new(Errno::EIO, words))
         })
     }

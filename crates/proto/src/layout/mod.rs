@@ -17,7 +17,8 @@ use crate::{Decode, DecodeError, Encode, Fid, Reader, Writer, limits};
 /// The end of the last component.
 pub const FOR_EVER: u64 = u64::MAX;
 
-/// What a layout maps bytes by. One kind so far; requests are planned for each kind by itself.
+/// What a layout maps bytes by. One kind so far. The client's plan and [`Layout::home`] ask for the kind;
+/// all else assumes stripes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutKind<'a> {
     /// Components, each striped round-robin over OSTs of its own.

@@ -128,6 +128,7 @@ impl Actor {
 
     fn begin(&self, object: u32, ask: Ask) -> usize {
         let (worker, begun) = (self.worker, self.now());
+        self.env.log(&format!("worker {worker}, object {object}: {ask:?}"));
         let mut notes = self.notes.borrow_mut();
         notes.push(Event { object, worker, begun, ended: u64::MAX, ask });
         notes.len() - 1
@@ -135,6 +136,7 @@ impl Actor {
 
     fn end(&self, note: usize, ask: Ask) {
         let event = &mut self.notes.borrow_mut()[note];
+        self.env.log(&format!("worker {}, object {}, answer: {ask:?}", self.worker, event.object));
         (event.ended, event.ask) = (self.now(), ask);
     }
 

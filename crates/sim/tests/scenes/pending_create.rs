@@ -129,7 +129,7 @@ fn a_file_takes_two_requests() {
     scene.sim.block_on(async {
         let (maker, looker) = scene.mounts().await;
         let dir = directory(&scene, &maker).await;
-        let mut closing = Vec::new();
+        let (before, mut closing) = (maker.stats().rpcs, Vec::new());
         for number in 0..12u8 {
             let (made, coming) = begin(&maker, dir, &[b'f', number + 1]);
             assert!(coming.write(0, &vec![number; 1000].into()));
@@ -143,6 +143,9 @@ fn a_file_takes_two_requests() {
         for closed in closing {
             closed.await.expect("it ends");
         }
+        // Besides: a grant of space, and fids for later.
+        let requests = maker.stats().rpcs - before;
+        assert!((24..=26).contains(&requests), "{requests} requests for twelve files");
         for number in 0..12u8 {
             assert_eq!(content(&looker, dir, &[b'f', number + 1]).await, [number; 1000]);
         }
