@@ -199,6 +199,22 @@ fn close_commits_says_goodbye_and_leaves_no_session() {
     assert!(world.toy().recovered.get(), "no session, no window");
 }
 
+/// the target has not answered yet | close returns at once
+#[test]
+fn close_of_a_session_that_never_began_does_not_wait() {
+    let world = World::new(16, Setup::default());
+    world.sim.run_for(Duration::from_millis(100));
+    world.kill_server();
+    let client = world.client("a");
+    world.sim.block_on(async {
+        let begun = world.sim.now();
+        client.session.close().await;
+        let waited = world.sim.now().since(begun);
+        assert!(waited < Duration::from_secs(1), "{waited:?}");
+        assert_eq!(client.add(1).await.unwrap_err(), RpcError::Closed);
+    });
+}
+
 #[test]
 fn an_error_reply_changes_nothing_and_is_passed_on() {
     let world = World::new(13, Setup::default());

@@ -341,6 +341,10 @@ impl Inner {
             if up && idle {
                 break;
             }
+            // The target never accepted a session and does not answer: there is nothing to end.
+            if idle && self.never_connected() && !self.state.borrow().complaint.is_empty() {
+                return;
+            }
             self.commit_soon();
             self.changed.notified().await;
         }

@@ -193,6 +193,7 @@ impl Inner {
             state.complaint = words.to_owned();
             drop(state);
             self.log(words);
+            self.changed.notify_waiters();
         }
     }
 
