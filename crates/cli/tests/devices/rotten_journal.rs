@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
+
 use crate::common::{
     journal::Journal,
     site::Site,
@@ -159,36 +161,9 @@ fn a_tail_torn_by_the_crash_is_cut_off_and_what_was_synced_is_there() {
 /// of it.
 #[test]
 fn a_client_that_was_told_of_a_commit_does_not_let_it_vanish() {
-    let site = Site::new("told");
-    site.comes_up();
-    let mgs = site.mgs();
-    let told = writer::with_client(&mgs, Duration::from_secs(300), |client, env| async move {
-        // The server attests a commit 100 ms later. A kill may come after that.
-        let mut number = 0;
-        let (ost, path, journal, last) = loop {
-            writer::write_synced(&client, number).await.expect("synced");
-            let ost = format!("OST{:04x}", writer::ost_of(&client, number).await);
-            site.kill();
-            let path = site.path(&ost).join("journal");
-            let journal = Journal::read(&path);
-            let last = *journal.records.last().expect("a record");
-            if last.is_transaction && last.durable <= last.lsn {
-                break (ost, path, journal, last);
-            }
-            assert!(number < 20, "no kill within 100 ms of a commit: {last:?}");
-            site.comes_up();
-            number += 1;
-        };
-        fs::write(&path, journal.flipped(last.offset + 120)).expect("damaged");
-        site.comes_up();
-        let mut status = site.status();
-        while !status.0["targets"].as_array().expect("targets").iter().any(|target| target["state"] == "stopped") {
-            env.sleep(Duration::from_millis(100)).await;
-            status = site.status();
-        }
-        (site, status, ost)
-    });
-    let (site, (_, said, code), ost) = told.expect("within five minutes");
+    // The server attests a commit 100 ms later. On a busy machine a kill may come after that.
+    let told = (0..10).find_map(|attempt| damaged_before_it_was_attested(&format!("told-{attempt}")));
+    let (site, (_, said, code), ost) = told.expect("a kill within 100 ms of a commit");
     assert_eq!(code, Some(1), "{said}");
     for word in [&ost[..], "lost committed changes", "bring back the newest", "umount --force"] {
         assert!(said.contains(word), "no '{word}' in {said}");
@@ -197,4 +172,32 @@ fn a_client_that_was_told_of_a_commit_does_not_let_it_vanish() {
     site.comes_up();
     site.down();
     site.is_well();
+}
+
+/// A file is synced, its OST killed, and the record of the commit damaged; the OST stops when the client is back. Its
+/// status then. `None` if the commit was attested before the kill.
+fn damaged_before_it_was_attested(name: &str) -> Option<(Site, (Value, String, Option<i32>), String)> {
+    let site = Site::new(name);
+    site.comes_up();
+    let mgs = site.mgs();
+    let done = writer::with_client(&mgs, Duration::from_secs(60), |client, env| async move {
+        writer::write_synced(&client, 0).await.expect("synced");
+        let ost = format!("OST{:04x}", writer::ost_of(&client, 0).await);
+        site.kill();
+        let path = site.path(&ost).join("journal");
+        let journal = Journal::read(&path);
+        let last = *journal.records.last().expect("a record");
+        if !last.is_transaction || last.durable > last.lsn {
+            return None;
+        }
+        fs::write(&path, journal.flipped(last.offset + 120)).expect("damaged");
+        site.comes_up();
+        let mut status = site.status();
+        while !status.0["targets"].as_array().expect("targets").iter().any(|target| target["state"] == "stopped") {
+            env.sleep(Duration::from_millis(100)).await;
+            status = site.status();
+        }
+        Some((site, status, ost))
+    });
+    done.expect("within a minute")
 }
