@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::common::{
     journal::Journal,
+    mounts::soon,
     site::Site,
     words,
     writer::{self, Busy},
@@ -179,6 +180,9 @@ fn a_client_that_was_told_of_a_commit_does_not_let_it_vanish() {
 fn damaged_before_it_was_attested(name: &str) -> Option<(Site, (Value, String, Option<i32>), String)> {
     let site = Site::new(name);
     site.comes_up();
+    // The MDT's session with the OST is a change, too. It must not be the last one.
+    let is_connected = |target: &Value| target["kind"] != "ost" || target["sessions"] == 1;
+    assert!(soon(|| site.status().0["targets"].as_array().expect("targets").iter().all(is_connected)));
     let mgs = site.mgs();
     let done = writer::with_client(&mgs, Duration::from_secs(60), |client, env| async move {
         writer::write_synced(&client, 0).await.expect("synced");
