@@ -241,9 +241,7 @@ fn this_machine_is_measured_described_and_predicted() {
     // Other tests may keep the processors busy; then the command says so and is repeated.
     let measure = || forebay().args(flags).output().expect("it runs");
     let is_busy = |output: &std::process::Output| words(output).contains("is the machine busy");
-    let Some(output) = (0..10).map(|_| measure()).find(|output| !is_busy(output)) else {
-        return eprintln!("the machine is too busy to be measured: skipped");
-    };
+    let output = (0..10).map(|_| measure()).find(|output| !is_busy(output)).expect("it is quiet now and then");
     assert!(output.status.success(), "{}", words(&output));
     assert!(!std::path::Path::new(&dir).exists(), "it leaves nothing behind");
     let text = std::fs::read_to_string(&toml).expect("a description");
@@ -253,7 +251,7 @@ fn this_machine_is_measured_described_and_predicted() {
     assert_eq!(names, ["file-per-process-write", "file-per-process-read", "shared-file-write", "shared-file-read"]);
     for row in rows {
         let mb_s = row["default"].as_f64().expect("a rate");
-        assert!((1.0..50_000.0).contains(&mb_s), "{row} on\n{text}");
+        assert!((20.0..50_000.0).contains(&mb_s), "{row} on\n{text}");
     }
     // With a fast device, processors of a quarter of the speed are the limit.
     let fast_device = ["--set", "tier.read_mb_s=100000", "--set", "tier.write_mb_s=100000", "--set", "tier.flush_ms=0"];

@@ -110,7 +110,7 @@ fn a_client_that_is_missing_delays_the_others_by_the_window_given_and_status_cou
     }
     let waited = begun.elapsed();
     let synced = others.synced();
-    assert!(waited >= WINDOW.mul_f32(0.9), "{waited:?}");
+    assert!((WINDOW.mul_f32(0.9)..WINDOW * 3).contains(&waited), "{waited:?}");
     assert!(said.contains("OST0000 waits for 1 of 3 clients, ") && said.contains(" s at most"), "{said}: {seen:?}");
     assert!(left.is_sorted_by(|a, b| a >= b) && left.iter().all(|ms| *ms <= 10_000), "{left:?}");
     assert!(left.len() > 1 && left.first() > left.last(), "it counts down: {left:?}");

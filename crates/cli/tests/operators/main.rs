@@ -19,7 +19,7 @@ use std::{
 };
 
 /// A command that takes longer than this is waiting for something that does not come.
-const AT_ONCE: Duration = Duration::from_secs(30);
+const AT_ONCE: Duration = Duration::from_secs(15);
 
 /// Runs the command, and expects that it ends at once.
 fn at_once(command: &mut Command) -> Output {
