@@ -89,6 +89,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
             &["objects:appends", "scenes:appends", "histories"]
         }
         EarlyRepliesIgnored => &["objects:held", "disasters", "histories"],
+        LossReportedToOne => &["forebay_client", "scenes:client_instances"],
         LevelOfInodeIgnored => &["forebay_mds", "servers:levels", "scenes:levels"],
         RecallIgnored | FlushedBeforeSent | FidReused => {
             &["forebay_client", "scenes:leases", "scenes:write_back", "disasters", "histories"]

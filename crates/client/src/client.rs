@@ -14,7 +14,7 @@ use forebay_proto::{
 use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use crate::{
-    ClientError, MountOptions,
+    MountOptions,
     cache::access_times::Accesses,
     cache::listings::Listings,
     cache::read_cache::ReadCache,
@@ -26,6 +26,7 @@ use crate::{
     leases::{Leases, Ticket},
     session::fids::Fids,
     session::instance::ClientInstance,
+    session::losses::Losses,
     session::peers::Peers,
     stats::Counters,
 };
@@ -96,15 +97,6 @@ pub(crate) struct Caches {
     pub read: ReadCache,
     /// Bytes that all of it may take, where the machine is short of memory.
     pub bound: Cell<u64>,
-}
-
-/// Acknowledged changes that are lost.
-#[derive(Default)]
-pub(crate) struct Losses {
-    /// Requests since the last `sync_all`.
-    pub requests: Cell<u64>,
-    /// Of directories, and of files that nobody has open: not reported by an fsync yet.
-    pub unreported: RefCell<BTreeMap<Fid, ClientError>>,
 }
 
 impl Default for Opens {

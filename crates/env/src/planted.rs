@@ -118,6 +118,8 @@ bugs! {
     ReservationNotFenced,
     /// A client that closes a file does not ask for the outcome of a change that an OST has not replied to.
     UnansweredNotAsked,
+    /// Of two syncs that overlap only one reports a loss.
+    LossReportedToOne,
     /// A request that is sent again is executed again.
     ReplyCacheDropped,
     /// A fence is replied to, but has no effect.

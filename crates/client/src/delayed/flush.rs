@@ -92,7 +92,7 @@ impl Inner {
     /// or the directory's next fsync.
     pub(crate) fn report_loss(&self, fid: Fid, errno: Errno, what: &str) -> ClientError {
         self.env.log(&format!("client: an acknowledged change of {fid} is lost: {what}"));
-        self.losses.requests.set(self.losses.requests.get() + 1);
+        self.losses.lose(1);
         self.note_loss(fid, errno, what)
     }
 }

@@ -377,11 +377,6 @@ impl Client {
     pub fn delayed_entries(&self) -> Vec<(Fid, Bytes)> {
         self.inner.delayed.queue.borrow().entries().map(|op| (op.directory, op.name.clone())).collect()
     }
-
-    /// Fails, once, if changes of the directory or its names were lost after they had been acknowledged.
-    pub(crate) fn report_lost_names(&self, dir: Fid) -> ClientResult<()> {
-        self.inner.losses.unreported.borrow_mut().remove(&dir).map_or(Ok(()), Err)
-    }
 }
 
 impl Inner {

@@ -30,7 +30,7 @@ impl Client {
         let owner: Weak<dyn FileOwner> = Rc::downgrade(&self.inner) as Weak<dyn FileOwner>;
         let file = Rc::new(FileState::new(owner, self.inner.options.max_rpc_bytes, attr, layout));
         file.adopt(asked, attr, None);
-        if let Some(loss) = self.inner.losses.unreported.borrow_mut().remove(&attr.fid) {
+        if let Some(loss) = self.inner.losses.take(attr.fid) {
             file.lose(loss);
         }
         self.inner.opens.files.borrow_mut().insert(attr.fid, Rc::downgrade(&file));

@@ -11,6 +11,7 @@ use crate::{
     Client, ClientError, ClientResult, OpenFile,
     delayed::queue::Scope,
     leases::Holds,
+    session::losses::Began,
     tasks::{all, try_all},
 };
 
@@ -73,26 +74,30 @@ impl Client {
     }
 
     /// Commits the names and attributes of a directory, whoever changed them.
+    ///
+    /// EIO if changes of the directory or its names were lost after they had been acknowledged.
     pub fn fsync_dir(&self, fid: Fid) -> Boxed<'_, ClientResult<()>> {
         Box::pin(async move {
+            let began = self.inner.losses.begin();
             // Who looks at it has what others answered ahead sent first. (What is there no more is synced all the same.)
             let _ = self.mdt(fid, &GetAttr { fid }).await;
             let synced = self.mdt(fid, &Sync { fid: Some(fid) }).await;
-            self.report_lost_names(fid)?;
+            self.inner.losses.report_of(fid, began).map_or(Ok(()), Err)?;
             Ok(synced.map(drop)?)
         })
     }
 
     /// When it returns, everything that was acknowledged to anybody before is durable, on every target of the map.
     ///
-    /// EIO if something acknowledged to this client was lost since the last `sync_all`.
+    /// EIO if something acknowledged to this client was lost, and no `sync_all` had reported that when this one began.
     pub fn sync_all(&self) -> Boxed<'_, ClientResult<()>> {
         Box::pin(async move {
+            let began = self.inner.losses.begin();
             // What other clients buffer is on no target yet.
             self.mdt(Fid::ROOT, &FlushBuffered {}).await?;
             let osts =
                 try_all(self.env(), self.inner.peers.osts().into_iter().map(|ost| self.clone().begin(ost))).await;
-            let synced = self.sync_started().await;
+            let synced = self.sync_started(began).await;
             osts.map(drop).and(synced)
         })
     }
@@ -103,7 +108,7 @@ impl Client {
     }
 
     /// As [`Client::sync_all`], on the targets this client has talked to: all it was acknowledged is there.
-    pub(crate) async fn sync_started(&self) -> ClientResult<()> {
+    pub(crate) async fn sync_started(&self, began: Began) -> ClientResult<()> {
         self.flush_delayed(Scope::All).await;
         self.send_everything_kept().await;
         self.inner.peers.former_drained(None).await;
@@ -112,7 +117,7 @@ impl Client {
             ClientResult::Ok(())
         });
         let synced = all(self.env(), syncs).await.into_iter().collect::<ClientResult<Vec<()>>>();
-        match self.inner.losses.requests.take() {
+        match self.inner.losses.report(began) {
             0 => synced.map(drop),
             n => {
                 let words = format!("{n} acknowledged changes were lost before they were durable");

@@ -251,7 +251,7 @@ impl FileOwner for Inner {
             self.end_set(file.fid);
         }
         if file.losses() > file.losses.reported.get() {
-            self.remember_loss(file.fid, file.loss());
+            self.losses.remember(file.fid, file.loss());
         }
     }
 

@@ -13,7 +13,6 @@ use crate::{
     errors::Trouble,
     file::FileState,
     io::snapshot::Snapshot,
-    limits,
     session::{
         instance::{ClientInstance, instance_is_over},
         peers::{Peer, Peers, SessionOwner},
@@ -30,17 +29,9 @@ impl Inner {
         let loss = loss_of(fid, errno, reason);
         match self.file(fid) {
             Some(file) => file.lose(loss.clone()),
-            None => self.remember_loss(fid, loss.clone()),
+            None => self.losses.remember(fid, loss.clone()),
         }
         loss
-    }
-
-    /// Nobody has the file open: fsync of its next open reports the loss.
-    pub fn remember_loss(&self, fid: Fid, loss: ClientError) {
-        let mut untold = self.losses.unreported.borrow_mut();
-        if untold.len() < limits::UNREPORTED_LOSSES || untold.contains_key(&fid) {
-            untold.insert(fid, loss);
-        }
     }
 
     /// The one of now.
@@ -93,7 +84,7 @@ impl SessionOwner for Inner {
     fn lost(self: Rc<Self>, target: TargetId, lost: &Lost) {
         let what = if lost.ended { "ended the session" } else { "lost a change" };
         self.env.log(&format!("client: {target} {what} ({}); {} requests lost", lost.reason, lost.requests));
-        self.losses.requests.set(self.losses.requests.get() + lost.requests);
+        self.losses.lose(lost.requests);
         for fid in &lost.fids {
             self.note_loss(*fid, Errno::EIO, &lost.reason);
         }

@@ -4,6 +4,7 @@ pub(crate) mod eviction;
 pub(crate) mod fid_leases;
 pub(crate) mod fids;
 pub(crate) mod instance;
+pub(crate) mod losses;
 pub(crate) mod map;
 pub(crate) mod mount;
 pub(crate) mod peers;

@@ -11,11 +11,12 @@ use forebay_proto::{Errno, TargetId, Uuid, limits::BLOCK_BYTES, limits::BULK_BYT
 use crate::{
     Client, ClientError, ClientResult, MountOptions,
     client::Inner,
-    client::{Caches, Losses, MdtState, Opens},
+    client::{Caches, MdtState, Opens},
     delayed::buffered::WriteBack,
     delayed::queue::Scope,
     delayed::state::Delayed,
     leases::watches::Watches,
+    session::losses::Losses,
     session::peers::{Peers, SessionOwner, fetch_map},
     stats::Counters,
     tasks::{all, try_all},
@@ -62,9 +63,10 @@ impl Client {
     /// Fails if acknowledged changes were lost; the client is unmounted all the same.
     pub fn unmount(&self) -> Boxed<'_, ClientResult<()>> {
         Box::pin(async move {
+            let began = self.inner.losses.begin();
             self.flush_delayed(Scope::All).await;
             let closed = self.close_all().await;
-            let synced = self.sync_started().await;
+            let synced = self.sync_started(began).await;
             // No loss if the MDT is away.
             let _ = self.env().timeout(forebay_rpc::limits::CLOSE_TIMEOUT, self.tell_accesses(Duration::ZERO)).await;
             let sessions = self.inner.peers.started().into_iter().map(|peer| async move {

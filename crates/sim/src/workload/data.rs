@@ -177,6 +177,7 @@ impl Runner {
     }
 
     pub(super) async fn sync_all(&mut self) -> Outcome {
+        self.say("sync_all");
         let synced = self.client.sync_all().await;
         if self.allow(synced)?.is_some() {
             let mut me = self.me.borrow_mut();

@@ -288,6 +288,47 @@ fn writes_of_an_earlier_client_instance_are_durable_or_reported_by_fsync() {
     assert!(kept > 0, "all was lost, always");
 }
 
+/// buffered write, names of a directory |evicted while two calls of each kind of sync wait| all four report it, later ones do not
+///
+/// Two tasks of the first client call `sync_all`, and two call fsync of a directory, while the client is cut off. What
+/// was acknowledged to them is lost with the eviction. None of the four may say that it is durable.
+#[test]
+fn a_loss_is_reported_by_every_sync_that_was_waiting_when_it_happened() {
+    for seed in 0..8 {
+        let scene = Scene::new(seed, CLIENTS);
+        scene.sim.block_on(async {
+            let (first, second) = (scene.mount(0).await, scene.mount(1).await);
+            let dir = first.mkdir(&caller(), Fid::ROOT, b"d", 0o755).await.expect("made").fid;
+            let file = create_on(&first, b"f", 0).await;
+            write(&first, &file, 0).await;
+            first.sync_all().await.expect("it syncs");
+            let (was, servers) = (first.id(), 0..scene.cluster.servers.len());
+            scene.cut(servers.clone());
+            write(&first, &file, 1).await;
+            first.mkdir(&caller(), dir, b"lost", 0o755).await.expect("acknowledged ahead");
+            let env = scene.sim.env(scene.nodes[0]);
+            let all = [0, 1].map(|_| {
+                let client = first.clone();
+                env.spawn(async move { client.sync_all().await })
+            });
+            let of_dir = [0, 1].map(|_| {
+                let client = first.clone();
+                env.spawn(async move { client.fsync_dir(dir).await })
+            });
+            open(&second, &file).await;
+            second.lookup(&caller(), dir, b"lost").await.expect_err("it never got there");
+            scene.heal(servers);
+            scene.until_it_is_another(&first, was).await;
+            for waiting in all.into_iter().chain(of_dir) {
+                let told = waiting.await.expect("it ends").map_err(|error| error.errno);
+                assert_eq!(told, Err(Errno::EIO), "seed {seed}");
+            }
+            first.sync_all().await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            first.fsync_dir(dir).await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        });
+    }
+}
+
 async fn cut_to_nothing(client: &Client, file: &OpenFile) -> Result<(), Errno> {
     let nothing = SetAttributes { size: Some(0), ..SetAttributes::default() };
     client.setattr(&caller(), file.fid(), nothing, Some(file)).await.map(drop).map_err(|error| error.errno)
