@@ -12,6 +12,10 @@ use std::{
 use forebay_history::Summary;
 use forebay_sim::{HistoryOptions, HistoryReport, run_history};
 
+/// The allocator of the real program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Seeds of the test command; `FOREBAY_SEEDS=FROM..TO` runs others.
 const SEEDS: std::ops::Range<u64> = 0..300;
 
