@@ -67,13 +67,13 @@ fn refuse_served(cluster: &Cluster) -> CliResult {
 }
 
 /// Unmounts `mnt`. Fails if it is still in use, because its users need the servers.
-fn unmount(dir: &Path, mnt: &Path) -> CliResult {
+fn unmount(dir: &Path, mnt: &Path) -> CliResult<Unmounted> {
     match umount::unmount(mnt, Unmount::Unused)? {
-        Unmounted::Ended => Ok(()),
         // A mount that only mount namespaces have, without users, can end.
         Unmounted::Held(holders) if !holders.is_empty() && !holders.iter().any(|holder| holder.is_user) => {
             umount::end(mnt)
         }
+        ended @ (Unmounted::Ended | Unmounted::Lost(_)) => Ok(ended),
         Unmounted::Held(holders) => Err(CliError::failed(format!(
             "{} is unmounted, and still in use by {}: end them, or `forebay down --force {}` does without them",
             mnt.display(),
@@ -95,6 +95,7 @@ pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
     for mnt in points.iter().filter(is_seen).filter(|_| !force) {
         umount::refuse_in_use(mnt, &format!("`forebay down --force {}` does without them", cluster.dir.display()))?;
     }
+    let mut lost = Vec::new();
     for mnt in &points {
         if let Some((kind, source)) = mounts::seen(mnt).filter(|_| !mounts::shows_cluster(&cluster.dir, mnt)) {
             let mnt = mnt.display();
@@ -106,11 +107,12 @@ pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
             (false, _) => unmount(&cluster.dir, mnt),
             (true, true) => umount::end(mnt),
             // No server would reply.
-            (true, false) => umount::unmount(mnt, Unmount::Forcibly).map(drop),
+            (true, false) => umount::unmount(mnt, Unmount::Forcibly),
         };
         match done {
             Err(_) if force => mounts::pid_file(mnt).kill(),
-            result => result?,
+            Ok(Unmounted::Lost(what)) => lost.push(what),
+            result => drop(result?),
         }
         umount::end_earlier(mnt);
     }
@@ -128,5 +130,8 @@ pub fn stop(cluster: &Cluster, force: bool) -> CliResult {
             pid_file.kill();
         }
     }
-    Ok(())
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::failed(format!("the cluster is down; {}", lost.join("; ")))),
+    }
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::{
     memory::{self, Memory},
     mount_options::Options,
-    mounts::{Noted, Notes},
+    mounts::{LossReport, Noted, Notes},
 };
 
 /// How long a mount waits for the MGS.
@@ -90,6 +90,9 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     }
     noted.forget();
     let result = end(env, &client, &notes).await.doing(|| format!("not everything written at {mnt} is durable"));
+    if let Err(error) = &result {
+        LossReport::of(Path::new(mnt)).leave(&error.to_string());
+    }
     log_totals(env, &client);
     result
 }

@@ -27,7 +27,7 @@ use crate::{
     hides, holders,
     mount_options::Options,
     mount_point,
-    mounts::{self, Noted},
+    mounts::{self, LossReport, Noted},
     open_files, remount, stop,
 };
 
@@ -195,6 +195,7 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, backg
     wait_for_earlier(mnt)?;
     let pid_file = mounts::own_pid_file(mnt);
     pid_file.write(std::process::id())?;
+    LossReport::of(mnt).take();
     let (mnt_text, place) =
         (utf8(mnt)?, Place { mgs: cluster.mgs(), cluster: cluster.uuid(), source: source.to_owned(), background });
     let result =

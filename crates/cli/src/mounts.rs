@@ -106,6 +106,30 @@ impl Notes {
     }
 }
 
+/// What a mount that has ended could not make durable: a text in a file beside its pid, for whoever unmounts it.
+pub struct LossReport {
+    path: PathBuf,
+}
+
+impl LossReport {
+    /// The report of the mount at `mnt`.
+    pub fn of(mnt: &Path) -> Self {
+        Self { path: pid_file(mnt).beside(".loss") }
+    }
+
+    /// Writes the report. Its log has the same words, so errors are ignored.
+    pub fn leave(&self, words: &str) {
+        let _ = std::fs::write(&self.path, words);
+    }
+
+    /// Takes the report away, if there is one.
+    pub fn take(&self) -> Option<String> {
+        let words = std::fs::read_to_string(&self.path).ok()?;
+        let _ = std::fs::remove_file(&self.path);
+        Some(words)
+    }
+}
+
 /// A text that says what a mount waits for, if the mount has noted that.
 pub fn awaited(mnt: &Path) -> Option<String> {
     let awaited = Notes::of(mnt).read()?["awaited"].as_array()?.clone();

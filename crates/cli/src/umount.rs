@@ -13,7 +13,7 @@ use clap::Args;
 use forebay_command::{
     error::{CliError, CliResult},
     posix,
-    processes::{self, PidFile},
+    processes::{self, Ending, PidFile},
     progress,
 };
 
@@ -21,7 +21,7 @@ use crate::{
     device::Device,
     holders::{self, Holder},
     mount_point,
-    mounts::{self, Noted, Unmount},
+    mounts::{self, LossReport, Noted, Unmount},
 };
 
 /// How long a mount may take to make everything durable and end.
@@ -54,6 +54,8 @@ pub struct UmountArgs {
 pub enum Unmounted {
     /// Everything is durable, and the process of the mount has ended.
     Ended,
+    /// The process of the mount has ended, and not everything is durable: what was lost.
+    Lost(String),
     /// It is detached here, and continues for these holders.
     Held(Vec<Holder>),
 }
@@ -80,6 +82,7 @@ pub fn run(args: &UmountArgs) -> CliResult {
     let how = if args.force { Unmount::Forcibly } else { Unmount::Unused };
     match unmount(&mnt, how)? {
         Unmounted::Ended => Ok(()),
+        Unmounted::Lost(what) => Err(CliError::failed(what)),
         Unmounted::Held(holders) if mounted => {
             say_held(&mnt, pid, &holders);
             Ok(())
@@ -141,14 +144,17 @@ fn cannot(mnt: &Path, words: &str) -> CliError {
 
 /// Detaches the mount at `mnt` and asks its process to end, even if programs use it. Acknowledged changes become
 /// durable; later calls fail.
-pub fn end(mnt: &Path) -> CliResult {
+pub fn end(mnt: &Path) -> CliResult<Unmounted> {
     if mounts::is_mounted(mnt) {
         mounts::unmount(mnt, Unmount::Lazily).map_err(|error| cannot(mnt, &error.to_string()))?;
     }
     let _waiting = progress::spinner("waiting until everything is durable");
-    match mounts::pid_file(mnt).stop(TIMEOUT) {
-        true => Ok(()),
-        false => Err(CliError::failed(format!("the process of the mount at {} does not end", mnt.display()))),
+    let pid_file = mounts::pid_file(mnt);
+    let pid = pid_file.running().unwrap_or_default();
+    match pid_file.end(TIMEOUT) {
+        Ending::Own => Ok(ended(mnt)),
+        Ending::Killed => Ok(Unmounted::Lost(killed(mnt, pid))),
+        Ending::None => Err(CliError::failed(format!("the process of the mount at {} does not end", mnt.display()))),
     }
 }
 
@@ -223,7 +229,7 @@ pub fn unmount(mnt: &Path, how: Unmount) -> CliResult<Unmounted> {
         if pid_file.running().is_none() {
             pid_file.remove();
         }
-        return Ok(Unmounted::Ended);
+        return Ok(ended(mnt));
     };
     if how == Unmount::Forcibly {
         give_up(mnt, &pid_file, pid, mounted);
@@ -232,13 +238,25 @@ pub fn unmount(mnt: &Path, how: Unmount) -> CliResult<Unmounted> {
     wait(mnt, &pid_file, pid, device)
 }
 
+/// The process of the mount at `mnt` has come to its end.
+fn ended(mnt: &Path) -> Unmounted {
+    LossReport::of(mnt).take().map_or(Unmounted::Ended, Unmounted::Lost)
+}
+
+fn killed(mnt: &Path, pid: u32) -> String {
+    let mnt = mnt.display();
+    format!("{mnt} is unmounted, but its process {pid} was killed: what was not durable yet is lost")
+}
+
 /// Waits until process `pid` of an unmounted mount has ended, or a holder is visible.
 fn wait(mnt: &Path, pid_file: &PidFile, pid: u32, device: Option<Device>) -> CliResult<Unmounted> {
     let noted = Noted::of(mnt);
     let mut held_by_nobody = Duration::ZERO;
     for _ in 0..TIMEOUT.as_millis() / BUSY_TIMEOUT.as_millis() {
-        if pid_file.has_ended(pid, BUSY_TIMEOUT) {
-            return Ok(Unmounted::Ended);
+        match pid_file.ending_of(pid, BUSY_TIMEOUT) {
+            Ending::None => {}
+            Ending::Own => return Ok(ended(mnt)),
+            Ending::Killed => return Ok(Unmounted::Lost(killed(mnt, pid))),
         }
         // The session with the kernel ends when there is no holder any more.
         if let (Some(device), true) = (device, noted.read().is_some()) {

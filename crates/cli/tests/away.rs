@@ -25,7 +25,7 @@ use std::{
 
 use common::{
     forebay,
-    mounts::{Mounts, run, soon},
+    mounts::{Mounts, process_of, run, signal, soon},
 };
 
 extern "C" fn nothing(_: i32) {}
@@ -344,18 +344,11 @@ fn failures(mnt: &Path, end: impl FnOnce()) -> BTreeSet<i32> {
 fn programs_on_an_unmounted_mount_get_enotconn() {
     let Some(mounts) = Mounts::new("gone") else { return };
     let at = mounts.second.clone();
-    let process = || {
-        let name = at.to_str().expect("a path of the tests").as_bytes();
-        let is_its = |words: &[u8]| words.split(|byte| *byte == 0).rfind(|word| !word.is_empty()) == Some(name);
-        let processes = fs::read_dir("/proc").expect("there is /proc").filter_map(Result::ok);
-        let mut its = processes.filter(|it| fs::read(it.path().join("cmdline")).is_ok_and(|words| is_its(&words)));
-        its.next().expect("it has a process").file_name()
-    };
     let ways: [(&str, &dyn Fn()); 3] = [
         // It prints "target is busy", and unmounts nevertheless.
         ("umount -f", &|| drop(Command::new("umount").arg("-f").arg(&at).output().expect("it runs"))),
         ("forebay umount --force", &|| run(forebay().args(["umount", "--force"]).arg(&at))),
-        ("SIGTERM", &|| run(Command::new("kill").arg(process()))),
+        ("SIGTERM", &|| signal("-TERM", &process_of(&at))),
     ];
     for (way, end) in ways {
         let mut errnos = failures(&at, end);

@@ -129,6 +129,17 @@ impl Starting {
     }
 }
 
+/// How a background process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It has not.
+    None,
+    /// By itself.
+    Own,
+    /// Before it came to its end: it was killed, or crashed.
+    Killed,
+}
+
 /// The file that records the pid of a background process.
 #[derive(Clone, Debug)]
 pub struct PidFile {
@@ -181,10 +192,14 @@ impl PidFile {
 
     /// Removes the file if it records process `pid`, which has ended.
     pub fn remove_of(&self, pid: u32) {
-        let noted = std::fs::read_to_string(&self.path).unwrap_or_default();
-        if noted.split(' ').next() == Some(&pid.to_string()) {
+        if self.records(pid) {
             self.remove();
         }
+    }
+
+    fn records(&self, pid: u32) -> bool {
+        let noted = std::fs::read_to_string(&self.path).unwrap_or_default();
+        noted.split(' ').next() == Some(&pid.to_string())
     }
 
     /// Removes the file.
@@ -202,23 +217,38 @@ impl PidFile {
 
     /// Sends SIGTERM and waits; false if the process still runs after `timeout`.
     pub fn stop(&self, timeout: Duration) -> bool {
+        self.end(timeout) != Ending::None
+    }
+
+    /// As [`PidFile::stop`], and says how the process ended.
+    pub fn end(&self, timeout: Duration) -> Ending {
         let Some(pid) = self.running() else {
             self.remove();
-            return true;
+            return Ending::Own;
         };
         // The process may end before the signal arrives.
         let _ = posix::send_signal(pid, libc::SIGTERM);
-        self.has_ended(pid, timeout)
+        self.ending_of(pid, timeout)
     }
 
     /// Waits for process `pid`, not for another one that may have been recorded meanwhile; false if it still runs after
     /// `timeout`.
     pub fn has_ended(&self, pid: u32, timeout: Duration) -> bool {
-        let ended = wait_until(timeout, || self.running() != Some(pid));
-        if ended {
-            self.remove_of(pid);
+        self.ending_of(pid, timeout) != Ending::None
+    }
+
+    /// As [`PidFile::has_ended`], and says how it ended: a process that ends by itself removes its pid file first.
+    pub fn ending_of(&self, pid: u32, timeout: Duration) -> Ending {
+        if !wait_until(timeout, || self.running() != Some(pid)) {
+            return Ending::None;
         }
-        ended
+        match self.records(pid) {
+            false => Ending::Own,
+            true => {
+                self.remove();
+                Ending::Killed
+            }
+        }
     }
 
     /// Kills the process (SIGKILL).

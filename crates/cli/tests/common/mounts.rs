@@ -85,6 +85,23 @@ impl Drop for Mounts {
     }
 }
 
+/// The process of the mount at `mnt`.
+pub fn process_of(mnt: &Path) -> String {
+    let name = mnt.to_str().expect("a path of the tests").as_bytes();
+    let is_its = |words: &[u8]| {
+        let mut words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        words.clone().any(|word| word == b"mount") && words.next_back() == Some(name)
+    };
+    let processes = std::fs::read_dir("/proc").expect("there is /proc").filter_map(Result::ok);
+    let mut its = processes.filter(|it| std::fs::read(it.path().join("cmdline")).is_ok_and(|words| is_its(&words)));
+    its.next().expect("it has a process").file_name().into_string().expect("a number")
+}
+
+/// Sends a signal to a process.
+pub fn signal(signal: &str, pid: &str) {
+    run(Command::new("kill").args([signal, pid]));
+}
+
 pub fn run(command: &mut Command) {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

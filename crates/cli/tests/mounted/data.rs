@@ -15,7 +15,7 @@ use std::{
 use crate::{
     common::{
         forebay,
-        mounts::{Mounts, run, soon},
+        mounts::{Mounts, process_of, run, signal, soon},
     },
     open,
 };
@@ -92,20 +92,6 @@ fn holes_are_told_by_lseek_and_by_the_blocks_of_stat() {
     run(Command::new("cmp").arg(mounts.first.join("f")).arg(mounts.second.join("g")));
 }
 
-/// Kills the process of the mount at `mnt`.
-fn kill_mount(mnt: &Path) {
-    let name = mnt.to_str().expect("a path of the tests").as_bytes();
-    let is_its = |words: &[u8]| {
-        let mut words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-        words.clone().any(|word| word == b"mount") && words.next_back() == Some(name)
-    };
-    let processes = fs::read_dir("/proc").expect("there is /proc").filter_map(Result::ok);
-    let mut its =
-        processes.filter(|process| fs::read(process.path().join("cmdline")).is_ok_and(|words| is_its(&words)));
-    let pid = its.next().expect("it has a process").file_name();
-    run(Command::new("kill").arg("-9").arg(pid));
-}
-
 /// At level `data`: without O_DSYNC the bytes would be lost.
 #[test]
 fn o_dsync_writes_survive_when_mount_and_servers_die_at_once() {
@@ -120,7 +106,7 @@ fn o_dsync_writes_survive_when_mount_and_servers_die_at_once() {
         file.write_all(&bytes[9_000..]).expect("written");
         std::mem::forget(file);
     }
-    kill_mount(&mounts.first);
+    signal("-9", &process_of(&mounts.first));
     mounts.kill_servers();
     mounts.bring_back();
     for name in ["dsync", "sync"] {

@@ -1,12 +1,12 @@
 //! Mounts that are in use when they are unmounted.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, io::Write, path::Path, process::Command};
 
 use super::{
     Program, at_once,
     common::{
         forebay,
-        mounts::{Mounts, run, soon},
+        mounts::{Mounts, process_of, run, signal, soon},
         words,
     },
 };
@@ -113,4 +113,60 @@ fn a_program_that_waits_in_a_call_is_told_of_with_what_it_waits_for() {
     mounts.bring_back();
     assert!(waiting.0.wait().expect("it ends").success());
     run(forebay().arg("umount").arg(&mounts.first));
+}
+
+/// write, no sync; the mount is stopped, and another mount opens the file |the stopped one is evicted; it goes on| umount
+/// says that something is lost
+#[test]
+fn umount_fails_if_the_mount_lost_what_was_written() {
+    let Some(mounts) = Mounts::new("lost") else { return };
+    let (mnt, file) = (mounts.first.clone(), mounts.first.join("f"));
+    let open = fs::File::create(&file).expect("made");
+    (&open).write_all(b"synced").expect("written");
+    open.sync_all().expect("it syncs");
+    drop(open);
+    // The file is open in a process that starts no other: starting one closes copies of its descriptors, which waits for
+    // the mount.
+    let writes = "exec 3<>m1/f && printf %099999d 7 >&3 && : >written && exec sleep 600";
+    let mut writer = Command::new("sh");
+    let mut writer =
+        Program(writer.args(["-c", writes]).current_dir(mounts.scratch.path()).spawn().expect("it starts"));
+    assert!(soon(|| mnt.with_file_name("written").exists()));
+    let pid = process_of(&mnt);
+    signal("-STOP", &pid);
+    // It waits until the stopped mount is evicted.
+    let seen = fs::read(mounts.second.join("f"));
+    signal("-CONT", &pid);
+    writer.end();
+    assert!(seen.expect("read") == b"synced", "all was written before the mount was stopped");
+    let umount = forebay().arg("umount").arg(&mnt).output().expect("it runs");
+    let said = words(&umount);
+    assert!(umount.status.code() == Some(1) && said.contains("is durable"), "{said}");
+    assert!(!is_mounted(&mnt));
+    // It is said once.
+    run(forebay().args(["mount", &mounts.cluster()]).arg(&mnt));
+    fs::write(&file, "new").expect("written");
+    run(forebay().arg("umount").arg(&mnt));
+}
+
+/// servers die; umount waits for the mount's process |the process is killed| umount says so
+#[test]
+fn umount_fails_if_the_process_of_the_mount_is_killed_meanwhile() {
+    let Some(mounts) = Mounts::new("killed") else { return };
+    let mnt = mounts.first.clone();
+    fs::write(mnt.join("f"), "not sent").expect("written");
+    let pid = process_of(&mnt);
+    mounts.kill_servers();
+    let umount = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .arg("umount")
+        .arg(&mnt)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    assert!(soon(|| !is_mounted(&mnt)), "the kernel lets it go");
+    signal("-9", &pid);
+    let umount = umount.wait_with_output().expect("it ends");
+    let said = words(&umount);
+    assert!(umount.status.code() == Some(1) && said.contains(&format!("its process {pid} was killed")), "{said}");
+    mounts.bring_back();
 }
