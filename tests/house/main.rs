@@ -17,6 +17,7 @@ use forebay_tests::crates::read_files;
 /// The allowed dependencies of each crate (ARCHITECTURE.md, "The house").
 const ARROWS: &[(&str, &[&str])] = &[
     ("proto", &[]),
+    ("keys", &["proto"]),
     ("env", &["proto"]),
     ("rpc", &["proto", "env"]),
     ("store", &["proto", "env"]),
@@ -75,7 +76,13 @@ const EXEMPT: &[&str] = &[
 ];
 
 /// External crates that only the named crates may link.
-const DOORS: &[(&str, &[&str])] = &[("tokio", &["env"]), ("io-uring", &["env"]), ("fuser", &["fuse"])];
+const DOORS: &[(&str, &[&str])] = &[
+    ("tokio", &["env"]),
+    ("io-uring", &["env"]),
+    ("rustls", &["env", "keys"]),
+    ("rcgen", &["keys"]),
+    ("fuser", &["fuse"]),
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -26,6 +26,7 @@ pub mod sim;
 pub mod sync;
 mod task;
 pub mod testing;
+pub mod tls;
 
 pub use address::Address;
 pub use aligned::{AlignedBuf, SECTOR_BYTES, is_aligned};

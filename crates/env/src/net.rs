@@ -2,9 +2,14 @@
 //!
 //! A stream is ordered and reliable until it breaks; a break loses all data in flight. Framing is in `rpc`.
 
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
 
-use crate::{Address, AlignedBuf, EnvResult, PeerIdentity};
+use crate::{
+    Address, AlignedBuf, EnvResult, PeerIdentity,
+    tls::{TlsReadHalf, TlsWriteHalf},
+};
 
 /// A listening address.
 pub struct Listener {
@@ -35,11 +40,13 @@ pub struct WriteHalf {
 pub(crate) enum ReadHalfInner {
     Real(crate::real::RealReadHalf),
     Sim(crate::sim::SimReadHalf),
+    Tls(Box<TlsReadHalf>),
 }
 
 pub(crate) enum WriteHalfInner {
     Real(crate::real::RealWriteHalf),
     Sim(crate::sim::SimWriteHalf),
+    Tls(Box<TlsWriteHalf>),
 }
 
 impl Listener {
@@ -77,6 +84,17 @@ impl ReadHalf {
         match &mut self.half {
             ReadHalfInner::Real(r) => r.read_exact(buf).await,
             ReadHalfInner::Sim(r) => r.read_exact(buf).await,
+            ReadHalfInner::Tls(r) => Box::pin(r.read_exact(buf)).await,
+        }
+    }
+
+    /// Reads what there is, at least one byte, into the beginning of `buf`; how many. Fails as
+    /// [`ReadHalf::read_exact`] does. Not for a TLS stream.
+    pub(crate) fn poll_some(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<EnvResult<usize>> {
+        match &mut self.half {
+            ReadHalfInner::Real(r) => r.poll_some(cx, buf),
+            ReadHalfInner::Sim(r) => r.poll_some(cx, buf),
+            ReadHalfInner::Tls(_) => unreachable!("TLS is not put into TLS"),
         }
     }
 
@@ -95,6 +113,7 @@ impl WriteHalf {
         match &mut self.half {
             WriteHalfInner::Real(w) => w.write_all(parts).await,
             WriteHalfInner::Sim(w) => w.write_all(parts).await,
+            WriteHalfInner::Tls(w) => Box::pin(w.write_all(parts)).await,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::{Buf, Bytes};
@@ -123,24 +123,32 @@ impl Drop for MemListener {
 
 impl MemEnd {
     pub(super) async fn read_exact(&self, buf: &mut [u8]) -> EnvResult<()> {
-        let mut filled = 0;
-        poll_fn(|cx| {
-            let mut pipe = lock(&self.incoming);
-            filled += pipe.copy_to(&mut buf[filled..]);
-            let writer = if pipe.bytes < STREAM_BYTES { pipe.writer.take() } else { None };
-            let poll = if filled == buf.len() {
-                Poll::Ready(Ok(()))
-            } else if pipe.writer_gone {
-                Poll::Ready(Err(self.closed()))
-            } else {
-                pipe.reader = Some(cx.waker().clone());
-                Poll::Pending
-            };
-            drop(pipe);
-            wake(writer);
-            poll
-        })
-        .await
+        let (least, mut filled) = (buf.len(), 0);
+        poll_fn(|cx| self.poll_read(cx, buf, least, &mut filled)).await.map(drop)
+    }
+
+    /// Reads into `buf` behind what is `filled`, until that is `least` at least.
+    pub(super) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+        least: usize,
+        filled: &mut usize,
+    ) -> Poll<EnvResult<usize>> {
+        let mut pipe = lock(&self.incoming);
+        *filled += pipe.copy_to(&mut buf[*filled..]);
+        let writer = if pipe.bytes < STREAM_BYTES { pipe.writer.take() } else { None };
+        let poll = if *filled >= least {
+            Poll::Ready(Ok(*filled))
+        } else if pipe.writer_gone {
+            Poll::Ready(Err(self.closed()))
+        } else {
+            pipe.reader = Some(cx.waker().clone());
+            Poll::Pending
+        };
+        drop(pipe);
+        wake(writer);
+        poll
     }
 
     pub(super) async fn write_all(&self, parts: &[Bytes]) -> EnvResult<()> {

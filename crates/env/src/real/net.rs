@@ -3,6 +3,7 @@
 use std::{
     os::{fd::OwnedFd, unix::fs::MetadataExt},
     sync::Arc,
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
@@ -178,6 +179,13 @@ impl RealReadHalf {
         match self {
             Self::Socket(half) => half.read_exact(buf).await,
             Self::Mem(end) => end.read_exact(buf).await,
+        }
+    }
+
+    pub(crate) fn poll_some(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<EnvResult<usize>> {
+        match self {
+            Self::Socket(half) => half.poll_some(cx, buf),
+            Self::Mem(end) => end.poll_read(cx, buf, 1, &mut 0),
         }
     }
 }

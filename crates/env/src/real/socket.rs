@@ -4,9 +4,11 @@
 //! socket would wake its writer with every piece that it reads.
 
 use std::{
+    future::poll_fn,
     io::{self, IoSlice, IoSliceMut},
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     rc::Rc,
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -72,9 +74,13 @@ impl Socket {
 
     /// Reads into `slices`; waits until there is something to read.
     async fn read(&self, slices: &mut [IoSliceMut<'_>; 2]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read(cx, slices)).await
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, slices: &mut [IoSliceMut<'_>; 2]) -> Poll<io::Result<usize>> {
         let room: usize = slices.iter().map(|slice| slice.len()).sum();
         loop {
-            let mut ready = self.fd.readable().await?;
+            let mut ready = ready!(self.fd.poll_read_ready(cx))?;
             match readv(self.fd.as_raw_fd(), slices) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
                 Ok(n) => {
@@ -83,9 +89,9 @@ impl Socket {
                     if n < room && n > 0 {
                         ready.clear_ready();
                     }
-                    return Ok(n);
+                    return Poll::Ready(Ok(n));
                 }
-                error => return error,
+                error => return Poll::Ready(error),
             }
         }
     }
@@ -116,15 +122,27 @@ impl SocketReadHalf {
             let (rest, ahead) = (&mut buf[filled..], &mut self.ahead);
             let wanted = rest.len();
             let n = self.socket.read(&mut [IoSliceMut::new(rest), IoSliceMut::new(ahead)]).await;
-            let n = n.map_err(|e| net_error(&format!("reading from {}", self.peer), &e))?;
-            if n == 0 {
-                let message = format!("{} closed the connection", self.peer);
-                return Err(EnvError::new(EnvErrorKind::Disconnected, message));
-            }
+            let n = self.received(n)?;
             filled += n.min(wanted);
             self.end = n.saturating_sub(wanted);
         }
         Ok(())
+    }
+
+    pub(super) fn poll_some(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<EnvResult<usize>> {
+        let ahead = self.take_ahead(buf);
+        if ahead > 0 {
+            return Poll::Ready(Ok(ahead));
+        }
+        let n = ready!(self.socket.poll_read(cx, &mut [IoSliceMut::new(buf), IoSliceMut::new(&mut [])]));
+        Poll::Ready(self.received(n))
+    }
+
+    fn received(&self, n: io::Result<usize>) -> EnvResult<usize> {
+        match n.map_err(|e| net_error(&format!("reading from {}", self.peer), &e))? {
+            0 => Err(EnvError::new(EnvErrorKind::Disconnected, format!("{} closed the connection", self.peer))),
+            n => Ok(n),
+        }
     }
 
     /// Moves bytes that were read ahead into `buf`; afterwards one of the two is exhausted.

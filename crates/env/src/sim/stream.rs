@@ -9,7 +9,7 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     rc::Rc,
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::{Buf, Bytes};
@@ -271,34 +271,46 @@ pub(crate) fn stream(world: &Rc<World>, connection: &Rc<Connection>, end: usize)
 
 impl SimReadHalf {
     pub(crate) async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
+        let (least, mut filled) = (buf.len(), 0);
+        poll_fn(|cx| self.poll_read(cx, buf, least, &mut filled)).await.map(drop)
+    }
+
+    pub(crate) fn poll_some(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<EnvResult<usize>> {
+        self.poll_read(cx, buf, 1, &mut 0)
+    }
+
+    /// Reads into `buf` behind what is `filled`, until that is `least` at least.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+        least: usize,
+        filled: &mut usize,
+    ) -> Poll<EnvResult<usize>> {
         let pipe = &self.0.connection.pipes[1 - self.0.end];
-        let mut filled = 0;
-        poll_fn(|cx| {
-            let mut state = pipe.state.borrow_mut();
-            while filled < buf.len() {
-                let Some(first) = state.arrived.front_mut() else { break };
-                let n = first.len().min(buf.len() - filled);
-                first.copy_to_slice(&mut buf[filled..filled + n]);
-                filled += n;
-                if first.is_empty() {
-                    state.arrived.pop_front();
-                }
-                state.unread_bytes -= n;
+        let mut state = pipe.state.borrow_mut();
+        while *filled < buf.len() {
+            let Some(first) = state.arrived.front_mut() else { break };
+            let n = first.len().min(buf.len() - *filled);
+            first.copy_to_slice(&mut buf[*filled..*filled + n]);
+            *filled += n;
+            if first.is_empty() {
+                state.arrived.pop_front();
             }
-            let writer = if state.unread_bytes < STREAM_BYTES { state.writer.take() } else { None };
-            let poll = if filled == buf.len() {
-                Poll::Ready(Ok(()))
-            } else if state.ended || state.reader_broken {
-                Poll::Ready(Err(self.0.disconnected()))
-            } else {
-                state.reader = Some(cx.waker().clone());
-                Poll::Pending
-            };
-            drop(state);
-            wake(writer);
-            poll
-        })
-        .await
+            state.unread_bytes -= n;
+        }
+        let writer = if state.unread_bytes < STREAM_BYTES { state.writer.take() } else { None };
+        let poll = if *filled >= least {
+            Poll::Ready(Ok(*filled))
+        } else if state.ended || state.reader_broken {
+            Poll::Ready(Err(self.0.disconnected()))
+        } else {
+            state.reader = Some(cx.waker().clone());
+            Poll::Pending
+        };
+        drop(state);
+        wake(writer);
+        poll
     }
 }
 

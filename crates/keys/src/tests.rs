@@ -1,0 +1,69 @@
+use std::time::Duration;
+
+use forebay_proto::Uuid;
+use rustls::pki_types::CertificateDer;
+
+use crate::{Authority, Keys, NodeKey, NodeName, Role, Validity};
+
+const OURS: Uuid = Uuid([1; 16]);
+const NOW: Duration = Duration::from_secs(1_800_000_000);
+const VALID: Validity = Validity { from: NOW, to: Duration::from_secs(1_900_000_000) };
+
+fn name(cluster: Uuid, role: Role) -> NodeName {
+    NodeName::new(cluster, role, "n1").unwrap()
+}
+
+fn signed(authority: &Authority, node: &NodeName) -> (NodeKey, CertificateDer<'static>) {
+    let key = NodeKey::make().unwrap();
+    let certificate = authority.sign(node, key.public_key(), VALID).unwrap();
+    (key, certificate)
+}
+
+#[test]
+fn keys_have_the_name_that_was_signed_also_after_both_private_keys_were_stored() {
+    let made = Authority::make(OURS).unwrap();
+    let authority = Authority::from_key_pem(OURS, &made.key_pem()).unwrap();
+    for role in Role::ALL {
+        let node = name(OURS, role);
+        let (key, certificate) = signed(&authority, &node);
+        let key = NodeKey::from_pem(&key.pem()).unwrap();
+        let keys = Keys::new(&made.certificate(NOW).unwrap(), certificate.clone(), &key).unwrap();
+        assert_eq!((keys.name(), keys.cluster()), (&node, OURS));
+        assert_eq!(keys.peer(Some(&[certificate])).unwrap().name, node);
+    }
+}
+
+#[test]
+fn the_authority_signs_only_nodes_of_its_cluster_and_keys_of_the_right_length() {
+    let authority = Authority::make(OURS).unwrap();
+    let key = NodeKey::make().unwrap();
+    let other = name(Uuid([2; 16]), Role::Ost);
+    let refused = authority.sign(&other, key.public_key(), VALID).unwrap_err();
+    assert!(refused.to_string().contains("this is the authority of"), "{refused}");
+    for length in [0, 31, 33, 64] {
+        assert!(authority.sign(&name(OURS, Role::Ost), &vec![7; length], VALID).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn a_certificate_of_another_key_and_one_without_a_nodes_name_are_refused() {
+    let authority = Authority::make(OURS).unwrap();
+    let root = authority.certificate(NOW).unwrap();
+    let (key, certificate) = signed(&authority, &name(OURS, Role::Client));
+    assert!(Keys::new(&root, certificate.clone(), &NodeKey::make().unwrap()).is_err());
+    assert!(Keys::new(&root, root.clone(), &key).is_err());
+    let keys = Keys::new(&root, certificate, &key).unwrap();
+    assert!(keys.peer(None).is_err() && keys.peer(Some(&[])).is_err());
+    assert!(keys.peer(Some(&[root, CertificateDer::from(vec![0x30, 1])])).is_err());
+    let (_, foreign) = signed(&Authority::make(Uuid([2; 16])).unwrap(), &name(Uuid([2; 16]), Role::Client));
+    let refused = keys.peer(Some(&[foreign])).unwrap_err();
+    assert!(refused.to_string().contains("is of cluster"), "{refused}");
+}
+
+#[test]
+fn no_text_that_people_see_holds_a_private_key() {
+    let authority = Authority::make(OURS).unwrap();
+    let (key, certificate) = signed(&authority, &name(OURS, Role::Client));
+    let keys = Keys::new(&authority.certificate(NOW).unwrap(), certificate, &key).unwrap();
+    assert_eq!(format!("{keys:?}"), "keys of client n1");
+}
