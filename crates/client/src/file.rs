@@ -261,7 +261,7 @@ impl FileState {
         self.attributes.epoch.get()
     }
 
-    /// Acknowledged changes are lost: every handle reports it once.
+    /// Acknowledged changes are lost: every handle reports that, to each kind of call once (`posix/handle.rs`).
     pub fn lose(&self, loss: ClientError) {
         self.losses.count.set(self.losses.count.get() + 1);
         *self.losses.last.borrow_mut() = loss;

@@ -124,7 +124,7 @@ pub const CONTENDED_INODES: usize = 10_000;
 pub const RECALL_TIMEOUT_SILENT: Duration = Duration::from_secs(10);
 /// How long a client that sends requests may hold a recalled lease while all servers are well. On the slowest paths it
 /// sends its buffered data in less time. Other clients wait this long, or longer by [`RECALL_EXTENSIONS`], for a client that has lost the
-/// way to an OST, or is faulty.
+/// way to an OST, or is faulty. Tests: `leases/tests.rs`. posix.md and protocol.md give the value too.
 pub const RECALL_TIMEOUT: Duration = Duration::from_secs(300);
 /// Releasing other leases meanwhile extends that term by at most this many times its length.
 pub const RECALL_EXTENSIONS: u32 = 3;

@@ -41,7 +41,8 @@ pub const SLOTS: u16 = 64;
 pub const OPEN_FILES: usize = 2 << 20;
 /// How long a client may use its leases after it sent the last request that the MDT replied to.
 pub const LEASE_CLIENT_TERM: Duration = Duration::from_millis(1600);
-/// How long the MDT waits, after a client's last request, for its reply to a recall. Longer than [`LEASE_CLIENT_TERM`],
+/// How long the MDT waits, after a client's last request, for its reply to a recall of an inode lease. (For other leases: `RECALL_TIMEOUT`
+/// of `mds`.) Longer than [`LEASE_CLIENT_TERM`],
 /// by more than clocks drift apart in that time. No recovery window is shorter.
 pub const LEASE_TERM: Duration = Duration::from_secs(2);
 /// Recalls in one reply.
