@@ -16,3 +16,7 @@ mod mended;
 mod mirror;
 mod mutation;
 mod two_losses;
+
+/// The allocator of the real program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

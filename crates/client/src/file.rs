@@ -246,7 +246,7 @@ impl FileState {
         self.told().unwrap_or((u64::MAX, 0))
     }
 
-    /// The client's instance of now.
+    /// The current client instance.
     pub fn instance(&self) -> ClientInstance {
         self.owner.upgrade().map_or_else(ClientInstance::default, |owner| owner.instance())
     }

@@ -25,6 +25,11 @@ pub fn with_umask(mode: u32, umask: u32) -> u32 {
     mode | umask << forebay_proto::message::UMASK_SHIFT & UMASK
 }
 
+/// Permissions of a `mode` that has its umask in it.
+pub fn without_umask(mode: u32) -> u32 {
+    mode & PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT)
+}
+
 /// Permissions (and umask) of `mode`, as of type `kind`.
 pub fn with_type(mode: u32, kind: u32) -> u32 {
     mode & (PERMISSIONS | UMASK) | kind

@@ -13,3 +13,7 @@ mod restarts;
 mod room;
 mod slots;
 mod thin;
+
+/// The allocator of the real program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -20,7 +20,10 @@ use forebay_env::sync::Notify;
 use forebay_proto::{
     Errno, Fid,
     limits::{NAME_BYTES, SYMLINK_BYTES},
-    message::{Attr, Caller, CommitLevel, Create, EntryReply, LayoutSpec, Make, Operation, Rmdir, Unlink, attr_flags},
+    message::{
+        Attr, Caller, Changed, CommitLevel, Create, EntryReply, LayoutSpec, Make, OpenReply, Operation, Rmdir, Unlink,
+        attr_flags,
+    },
 };
 use forebay_rpc::{Call, Called, Reservation, RpcError};
 
@@ -30,14 +33,13 @@ use crate::{
     client::Inner,
     delayed::queue::{EntryOp, OpNumber, Scope},
     delayed::state::{Made, OnPendingCreate},
-    leases::{EntryChange, SoleLease, Ticket, commits},
+    leases::{EntryChange, Leases, SoleLease, Ticket, commits},
     limits, mode, open_flags,
     ops::change::Names,
     payload::Payload,
     tasks::Counted,
 };
 
-const S_ISGID: u32 = 0o2000;
 const S_ISVTX: u32 = 0o1000;
 const SET_IDS: u32 = 0o6000;
 
@@ -101,10 +103,10 @@ impl From<OpenFile> for PendingFile {
     }
 }
 
-/// What a change of a name can be answered from.
+/// What a change of an entry can be answered from.
 struct Answerable {
     slot: Reservation,
-    /// The directory as it is.
+    /// The directory as it will be, but for its links.
     dir: Attr,
     now_ns: i64,
 }
@@ -120,24 +122,19 @@ impl Client {
         mode: u32,
         open: OpenMode,
     ) -> Option<(Attr, PendingFile)> {
-        if mode & SET_IDS != 0 {
-            return None;
-        }
-        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, 0)?;
-        let fid = self.fid_at_once()?;
-        let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
+        let (Answerable { slot, dir, now_ns }, fid) = self.may_make(caller, parent, name, mode, 0)?;
         let written = match open.write {
             true => attr_flags::SIZE_ON_OST | attr_flags::SOLE_WRITER | attr_flags::MTIME_SET,
             false => 0,
         };
         let flags = written | dir.flags & attr_flags::INHERITED;
-        let attr = new_inode(caller, fid, mode::S_IFREG | permissions, flags, now_ns);
-        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
+        let attr = new_inode(caller, fid, mode::S_IFREG | mode::without_umask(mode), flags, now_ns);
         let handle = self.new_handle().ok()?;
+        let begun = self.begin_delayed(slot, &EntryChange { dir: &dir, name, fid, made: Some(&attr) });
         let request = Create {
             caller: caller.clone(),
             parent,
-            name: Bytes::copy_from_slice(name),
+            name: begun.op.name.clone(),
             fid,
             mode,
             flags: open.flags() | open_flags::EXCLUSIVE,
@@ -145,28 +142,20 @@ impl Client {
             layout: LayoutSpec::inherit(),
             at_ns: now_ns,
         };
-        let begun = self.begin_delayed(&EntryChange { dir: &dir, name, fid, made: Some(&attr) });
         let (result, arrived) = (RefCell::default(), Notify::new());
         let on_pending =
             RefCell::new((open.write && !open.sync).then(|| OnPendingCreate::new(attr.clone(), self.inner.instance())));
-        let made = Made { handle, result, arrived, on_pending };
-        let coming = PendingFile { client: Some(self.clone()), inner: Rc::new(made) };
-        self.inner.delayed.coming.borrow_mut().insert(fid, coming.inner.clone());
-        let (client, made, caller) = (self.clone(), coming.inner.clone(), caller.clone());
+        let made = Rc::new(Made { handle, result, arrived, on_pending });
+        self.inner.delayed.coming.borrow_mut().insert(fid, made.clone());
+        let coming = PendingFile { client: Some(self.clone()), inner: made.clone() };
+        let (client, caller, number) = (self.clone(), caller.clone(), begun.number);
         drop(self.env().spawn(async move {
-            let asked = client.inner.mdt.leases.ticket();
-            let result = match client.ask_reserved(slot, (fid, request.parent), &request).await {
-                Ok(called) if called.reply.created => {
-                    let leases = &client.inner.mdt.leases;
-                    let flags = called.reply.leases;
-                    leases.learn_file(asked, &called.reply);
-                    client.inner.tell_again(leases.unless_leased(fid, flags));
-                    leases.learn_changes(asked, flags, parent, Some(fid));
-                    client.entry_applied(begun, (parent, &request.name), &called);
+            let result = match client.run_delayed(begun, &request, Leases::learn_created).await {
+                Ok((asked, called)) if called.reply.created => {
                     client.opened(caller, asked, (called.reply, called.bulk), handle, open)
                 }
                 Ok(_) => Err(client.fail(parent, fid, &there_already())),
-                Err(error) => Err(client.fail(parent, fid, &error)),
+                Err(error) => Err(error),
             };
             client.inner.delayed.coming.borrow_mut().remove(&fid);
             let on_pending = made.on_pending.borrow_mut().take();
@@ -177,7 +166,7 @@ impl Client {
             }
             *made.result.borrow_mut() = Some(result);
             made.arrived.notify_waiters();
-            client.end_delayed(begun);
+            client.end_delayed(number);
         }));
         Some((attr, coming))
     }
@@ -192,102 +181,62 @@ impl Client {
         symlink: &[u8],
     ) -> Option<Attr> {
         let kind = mode & mode::S_IFMT;
-        if mode & SET_IDS != 0 || !matches!(kind, mode::S_IFDIR | mode::S_IFLNK) {
-            return None;
-        }
         let is_target = !symlink.is_empty() && symlink.len() <= SYMLINK_BYTES && !symlink.contains(&0);
-        if kind == mode::S_IFLNK && !is_target {
+        if kind != mode::S_IFDIR && !(kind == mode::S_IFLNK && is_target) {
             return None;
         }
-        let Answerable { slot, mut dir, now_ns } = self.may_make(caller, parent, name, symlink.len())?;
-        let fid = self.fid_at_once()?;
-        let permissions = mode & mode::PERMISSIONS & !(mode >> forebay_proto::message::UMASK_SHIFT);
+        let (Answerable { slot, mut dir, now_ns }, fid) = self.may_make(caller, parent, name, mode, symlink.len())?;
         let inherited = if mode::is_dir(mode) { dir.flags & attr_flags::INHERITED } else { 0 };
-        let mut attr = new_inode(caller, fid, kind | permissions, inherited, now_ns);
+        let mut attr = new_inode(caller, fid, kind | mode::without_umask(mode), inherited, now_ns);
         attr.size = symlink.len() as u64;
-        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
         if mode::is_dir(mode) {
             (attr.nlink, dir.nlink) = (2, dir.nlink.checked_add(1)?);
         }
-        let (name, symlink) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(symlink));
-        let begun = self.begin_delayed(&EntryChange { dir: &dir, name: &name, fid, made: Some(&attr) });
+        let begun = self.begin_delayed(slot, &EntryChange { dir: &dir, name, fid, made: Some(&attr) });
+        let (name, symlink) = (begun.op.name.clone(), Bytes::copy_from_slice(symlink));
         let request = Make { caller: caller.clone(), parent, name, fid, mode, rdev: 0, symlink, at_ns: now_ns };
-        let client = self.clone();
-        drop(self.env().spawn(async move {
-            let asked = client.inner.mdt.leases.ticket();
-            match client.ask_reserved(slot, (fid, request.parent), &request).await {
-                Ok(called) => {
-                    let leases = &client.inner.mdt.leases;
-                    let entry: &EntryReply = &called.reply;
-                    leases.learn_empty(asked, entry);
-                    client.inner.tell_again(leases.unless_leased(fid, entry.leases));
-                    leases.learn_changes(asked, entry.leases, parent, Some(fid));
-                    client.entry_applied(begun, (parent, &request.name), &called);
-                }
-                Err(error) => drop(client.fail(parent, fid, &error)),
-            }
-            client.end_delayed(begun);
-        }));
+        self.start_delayed(begun, request, Leases::learn_made);
         Some(attr)
     }
 
     /// Removes the only name of a file. False: the MDT has to execute it first.
     pub(crate) fn delay_unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
         let file = |file: &SoleLease| !mode::is_dir(file.mode) && file.nlink == 1;
-        let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, file) else {
+        let Some((Answerable { slot, dir, now_ns }, victim)) = self.may_remove(caller, parent, name, file) else {
             return false;
         };
-        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
-        let begun = self.begin_delayed(&EntryChange { dir: &dir, name, fid: victim, made: None });
-        let request = Unlink { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: now_ns };
-        self.remove(slot, begun, (parent, name), victim, request);
+        let begun = self.begin_delayed(slot, &EntryChange { dir: &dir, name, fid: victim, made: None });
+        let request = Unlink { caller: caller.clone(), parent, name: begun.op.name.clone(), at_ns: now_ns };
+        self.start_delayed(begun, request, Leases::learn_removed);
         true
     }
 
-    /// Removes a directory that has no names. False: the MDT has to execute it first.
+    /// Removes a directory that has no entries. False: the MDT has to execute it first.
     pub(crate) fn delay_rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> bool {
         let empty =
             |dir: &SoleLease| mode::is_dir(dir.mode) && dir.nlink == 2 && self.inner.mdt.leases.is_empty(dir.fid);
         let Some((Answerable { slot, mut dir, now_ns }, victim)) = self.may_remove(caller, parent, name, empty) else {
             return false;
         };
-        (dir.mtime_ns, dir.ctime_ns, dir.nlink) = (now_ns, now_ns, dir.nlink.saturating_sub(1));
+        dir.nlink = dir.nlink.saturating_sub(1);
         self.inner.mdt.leases.stop_answering(victim);
-        let begun = self.begin_delayed(&EntryChange { dir: &dir, name, fid: victim, made: None });
-        let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: now_ns };
-        self.remove(slot, begun, (parent, name), victim, request);
+        let begun = self.begin_delayed(slot, &EntryChange { dir: &dir, name, fid: victim, made: None });
+        let request = Rmdir { caller: caller.clone(), parent, name: begun.op.name.clone(), at_ns: now_ns };
+        self.start_delayed(begun, request, Leases::learn_removed);
         true
     }
 
-    fn remove<O>(&self, slot: Reservation, begun: Begun, (parent, name): (Fid, &[u8]), victim: Fid, request: O)
-    where
-        O: Operation + 'static,
-        O::Reply: Names,
-    {
-        let (client, name) = (self.clone(), Bytes::copy_from_slice(name));
-        drop(self.env().spawn(async move {
-            let asked = client.inner.mdt.leases.ticket();
-            match client.ask_reserved(slot, (victim, parent), &request).await {
-                Ok(called) => {
-                    let leases = &client.inner.mdt.leases;
-                    leases.touch_at(victim, called.transno);
-                    leases.gave_names_back(victim);
-                    leases.learn_changes(asked, called.reply.leases(), parent, None);
-                    client.entry_applied(begun, (parent, &name), &called);
-                }
-                Err(error) => drop(client.fail(parent, victim, &error)),
-            }
-            client.end_delayed(begun);
-        }));
-    }
-
-    /// Whether `name` can certainly be made.
-    fn may_make(&self, caller: &Caller, parent: Fid, name: &[u8], symlink: usize) -> Option<Answerable> {
-        if name.is_empty()
-            || name.len() > NAME_BYTES
-            || matches!(name, b"." | b"..")
-            || name.iter().any(|byte| matches!(byte, 0 | b'/'))
-        {
+    /// Whether `name` can certainly be made, and the inode's fid.
+    fn may_make(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        symlink: usize,
+    ) -> Option<(Answerable, Fid)> {
+        let is_name = !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_BYTES;
+        if mode & SET_IDS != 0 || !is_name || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
             return None;
         }
         // One that is being taken away is there for the MDT until it is.
@@ -297,7 +246,10 @@ impl Client {
         let answerable = self.may_change(caller, parent, name.len() + symlink)?;
         let is_absent = matches!(self.inner.mdt.leases.name(parent, name), Some(None));
         // A set-group-id directory gives its group, and to directories the bit.
-        (is_absent && answerable.dir.mode & S_ISGID == 0).then_some(answerable)
+        if !is_absent || answerable.dir.mode & mode::S_ISGID != 0 {
+            return None;
+        }
+        Some((answerable, self.fid_at_once()?))
     }
 
     /// Whether `name` can certainly be taken away, and from what; `wanted`: what may be lost with it.
@@ -323,37 +275,66 @@ impl Client {
         }
         // The MDT grants no entries-write lease on a directory of level `commit`; until it has recalled one, changes
         // are sent to it.
-        let dir = self.inner.mdt.leases.answers_for(parent).filter(|dir| !commits(dir))?;
+        let mut dir = self.inner.mdt.leases.answers_for(parent).filter(|dir| !commits(dir))?;
         // What the owner may, no access control list takes away; of others the MDT knows.
         let owner_may = dir.uid == caller.uid && dir.mode & 0o300 == 0o300;
         if caller.uid != 0 && !owner_may {
             return None;
         }
         let slot = self.inner.peers.mdt().session.reserve(bytes + limits::CHANGE_BYTES)?;
-        Some(Answerable { slot, dir, now_ns: self.env().unix_time().0 })
+        let now_ns = self.env().unix_time().0;
+        (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
+        Some(Answerable { slot, dir, now_ns })
     }
 
-    fn begin_delayed(&self, told: &EntryChange<'_>) -> Begun {
-        let op = EntryOp { directory: told.dir.fid, name: Bytes::copy_from_slice(told.name), fid: told.fid };
-        let number = self.inner.delayed.queue.borrow_mut().add_entry(op);
-        let ticket = self.inner.mdt.leases.answer(told);
+    fn begin_delayed(&self, slot: Reservation, change: &EntryChange<'_>) -> Begun {
+        let op = EntryOp { directory: change.dir.fid, name: Bytes::copy_from_slice(change.name), fid: change.fid };
+        let number = self.inner.delayed.queue.borrow_mut().add_entry(op.clone());
+        let ticket = self.inner.mdt.leases.answer(change);
         self.inner.counters.delayed_operations();
-        Begun { number, ticket }
+        Begun { slot, op, number, ticket }
     }
 
-    async fn ask_reserved<O: Operation>(
+    /// Has the MDT execute a change; nobody waits for its reply.
+    fn start_delayed<O>(&self, begun: Begun, request: O, learn: Learn<O::Reply>)
+    where
+        O: Operation + 'static,
+        O::Reply: Names,
+    {
+        let (client, number) = (self.clone(), begun.number);
+        drop(self.env().spawn(async move {
+            let _ = client.run_delayed(begun, &request, learn).await;
+            client.end_delayed(number);
+        }));
+    }
+
+    /// Has the MDT execute a change; its reply, and when the request was sent. `learn` takes over what it says of the inode.
+    async fn run_delayed<O>(
         &self,
-        slot: Reservation,
-        (fid, directory): (Fid, Fid),
+        Begun { slot, op: EntryOp { directory, name, fid }, ticket, .. }: Begun,
         request: &O,
-    ) -> Result<Called<O::Reply>, RpcError> {
+        learn: Learn<O::Reply>,
+    ) -> ClientResult<(Ticket, Called<O::Reply>)>
+    where
+        O: Operation,
+        O::Reply: Names,
+    {
+        let leases = &self.inner.mdt.leases;
+        let asked = leases.ticket();
         let patient = !self.inner.delayed.waiting.any();
         let call = Call { fid: Some(fid), directory: Some(directory), patient, ..Call::level(self.level()) };
-        self.mdt_in(Some(slot), request, call).await
-    }
-
-    fn entry_applied<R: Names>(&self, begun: Begun, at: (Fid, &[u8]), called: &Called<R>) {
-        self.inner.mdt.leases.entry_applied(begun.ticket, at, called.reply.directory(), called.transno);
+        let called = match self.mdt_in(Some(slot), request, call).await {
+            Ok(called) => called,
+            Err(error) => return Err(self.fail(directory, fid, &error)),
+        };
+        learn(leases, asked, fid, &called);
+        let (made, granted) = (called.reply.leads(), called.reply.leases());
+        if made.is_some() {
+            self.inner.tell_again(leases.unless_leased(fid, granted));
+        }
+        leases.learn_changes(asked, granted, directory, made);
+        leases.entry_applied(ticket, (directory, &name), called.reply.directory(), called.transno);
+        Ok((asked, called))
     }
 
     /// The change was answered, and cannot be made.
@@ -362,8 +343,8 @@ impl Client {
         self.inner.report_loss(parent, Errno::EIO, &format!("a change of names, of {fid}: {error}"))
     }
 
-    fn end_delayed(&self, begun: Begun) {
-        self.inner.delayed.queue.borrow_mut().end_entry(begun.number);
+    fn end_delayed(&self, number: OpNumber) {
+        self.inner.delayed.queue.borrow_mut().end_entry(number);
         self.inner.delayed.ended.notify_waiters();
         self.inner.listen();
     }
@@ -394,10 +375,29 @@ impl Inner {
 }
 
 /// A change under way.
-#[derive(Clone, Copy)]
 struct Begun {
+    slot: Reservation,
+    op: EntryOp,
     number: OpNumber,
     ticket: Ticket,
+}
+
+/// Takes over what a reply says of the inode that was made or removed.
+type Learn<R> = fn(&Leases, Ticket, Fid, &Called<R>);
+
+impl Leases {
+    fn learn_created(&self, asked: Ticket, _: Fid, called: &Called<OpenReply>) {
+        self.learn_file(asked, &called.reply);
+    }
+
+    fn learn_made(&self, asked: Ticket, _: Fid, called: &Called<EntryReply>) {
+        self.learn_empty(asked, &called.reply);
+    }
+
+    fn learn_removed(&self, _: Ticket, fid: Fid, called: &Called<Changed>) {
+        self.touch_at(fid, called.transno);
+        self.gave_names_back(fid);
+    }
 }
 
 fn there_already() -> RpcError {

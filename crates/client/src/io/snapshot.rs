@@ -1,4 +1,4 @@
-//! What the requests of one attempt carry: object and layout of now, the latest attribute epoch, and in which instance they were begun.
+//! What the requests of one attempt carry: the current object and layout, the latest attribute epoch, and the client instance that began them.
 
 use std::rc::Rc;
 

@@ -35,7 +35,7 @@ pub(crate) struct ReadCache(Rc<RefCell<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    files: BTreeMap<Fid, BufferedWrites>,
+    files: BTreeMap<Fid, CachedFile>,
     /// Stretches that are here, in the order in which they are looked at.
     order: VecDeque<Place>,
     /// Stretches that are here, and their bytes.
@@ -64,7 +64,7 @@ struct Place {
 }
 
 /// What is kept of one file.
-struct BufferedWrites {
+struct CachedFile {
     lease: LeaseNumber,
     stretches: BTreeMap<u64, Stretch>,
 }
@@ -124,7 +124,7 @@ impl ReadCache {
         let mut inner = self.0.borrow_mut();
         inner.forget_unless(fid, lease);
         let number = inner.next;
-        let kept = inner.files.entry(fid).or_insert_with(|| BufferedWrites { lease, stretches: BTreeMap::new() });
+        let kept = inner.files.entry(fid).or_insert_with(|| CachedFile { lease, stretches: BTreeMap::new() });
         let Some(range) = kept.first_gap(range).filter(|range| !inner.is_changing(fid, range)) else {
             inner.forget_empty(fid);
             return None;
@@ -231,7 +231,7 @@ impl Inner {
     }
 }
 
-impl BufferedWrites {
+impl CachedFile {
     /// The stretch that holds a byte.
     fn at(&mut self, offset: u64) -> Option<(u64, &mut Stretch)> {
         let (start, stretch) = self.stretches.range_mut(..=offset).next_back()?;

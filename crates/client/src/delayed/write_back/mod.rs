@@ -1,8 +1,8 @@
 //! Small writes under a lease on the file's data: acknowledged here, sent gathered.
 //!
-//! As long as this client alone has a file open (see the MDT's data-write leases), nobody else can tell where its bytes
-//! are. They are sent as soon as a unit of requests is whole, when they have been here for [`limits::BUFFER_AGE`],
-//! before anything else is done with the file, when the lease is recalled, and before the last close.
+//! While this client alone has a file open (the MDT's data-write lease), nobody else can tell where its bytes are. They
+//! are sent as soon as a unit of requests is whole, and when they are [`limits::BUFFER_AGE`] old. They are sent before any
+//! other operation on the file, when the lease is recalled, and before the last close.
 //!
 //! Invariant: bytes for one place are sent one after another, in the order in which they were written.
 //! Invariant: what cannot be sent is a loss of the file: its handles report it (see `FileState::lose`).
