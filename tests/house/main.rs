@@ -18,10 +18,10 @@ use forebay_tests::crates::read_files;
 const ARROWS: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("keys", &["proto"]),
-    ("env", &["proto"]),
+    ("env", &["proto", "keys"]),
     ("rpc", &["proto", "env"]),
     ("store", &["proto", "env"]),
-    ("target", &["proto", "env", "rpc", "store"]),
+    ("target", &["proto", "keys", "env", "rpc", "store"]),
     ("mds", &["proto", "env", "rpc", "store", "target"]),
     ("oss", &["proto", "env", "rpc", "store", "target"]),
     ("client", &["proto", "env", "rpc"]),
@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lab", &["proto", "env", "rpc", "store", "target", "mds", "oss", "client"]),
     ("fsck", &["proto", "env"]),
     ("history", &[]),
-    ("command", &["proto", "env", "store"]),
+    ("command", &["proto", "keys", "env", "store"]),
     ("bench", &["proto", "env", "rpc", "store", "target", "mds", "oss", "client", "fuse", "command"]),
 ];
 
@@ -71,6 +71,7 @@ const EXEMPT: &[&str] = &[
     "crates/cli/src/up/mod.rs",
     "crates/command/src/cluster.rs",
     "crates/command/src/fresh.rs",
+    "crates/command/src/keys.rs",
     "crates/command/src/posix.rs",
     "crates/command/src/processes.rs",
 ];

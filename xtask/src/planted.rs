@@ -123,6 +123,8 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         InstanceSurvived => &["scenes:client_instances"],
         DeletedServed => &["stores:deleted"],
         RootOwnedByRoot => &["forebay_mds"],
+        BytesBehindHandshakeLost => &["forebay_env:tls"],
+        RoleNotChecked | SessionOfAnyNode => &["scenes:keys"],
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {
             &["forebay_mds", "servers:crashes", "fsck", "scenes:locks", "scenes:write_back", "disasters", "histories"]
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_command::error::{CliError, CliResult};
-use forebay_env::{Address, Env, real};
+use forebay_env::{Address, Env, Network, real};
 use forebay_proto::{
     Errno, TargetId, TargetKind,
     message::{ClusterMap, GetMap, Status},
@@ -58,6 +58,8 @@ fn shown(addresses: &[Address]) -> String {
 fn wrong_address(addresses: &[Address], error: &RpcError) -> Option<CliError> {
     let why = match error {
         RpcError::Foreign(why) => why.clone(),
+        // No key, one that is not believed, or another version.
+        RpcError::Protocol(why) => return Some(CliError::failed(why.clone())),
         // Only MDT0000 keeps the map.
         RpcError::Reply(reply) if reply.errno == Errno::ENOSYS => format!("{}: {}", shown(addresses), reply.message),
         _ => return None,
@@ -67,10 +69,14 @@ fn wrong_address(addresses: &[Address], error: &RpcError) -> Option<CliError> {
 
 /// Says at once on stderr if MDT0000 does not reply. The caller waits for it for `timeout` anyway: it may be starting.
 /// Errors: something other than MDT0000 replies.
-pub fn warn_if_unreachable(cluster: &ClusterArg, timeout: Duration) -> CliResult {
+pub fn warn_if_unreachable(cluster: &ClusterArg, network: &Network, timeout: Duration) -> CliResult {
     let mgs = cluster.mgs();
     let asked = mgs.clone();
-    let answer = real::run(|env| async move { env.timeout(LOOK, forebay_rpc::ask(&env, &asked, &GetMap {})).await });
+    let network = network.clone();
+    let answer = real::run(|env| async move {
+        let env = env.with_network(network);
+        env.timeout(LOOK, forebay_rpc::ask(&env, &asked, &GetMap {})).await
+    });
     let why = match answer {
         Ok(Ok(_)) => return Ok(()),
         Ok(Err(error)) => match wrong_address(&mgs, &error) {

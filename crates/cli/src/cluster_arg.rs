@@ -6,15 +6,52 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clap::Args;
 use forebay_command::{
     cluster::Cluster,
     error::{CliError, CliResult},
+    keys,
+    paths::utf8,
     posix,
 };
-use forebay_env::Address;
+use forebay_env::{Address, Network};
 use forebay_proto::Uuid;
 
 use crate::mounts;
+
+/// What vouches for connections over TCP.
+#[derive(Clone, Debug, Default, Args)]
+pub struct KeysArgs {
+    /// Directory with this host's keys, for TCP addresses [default: those of the DIR of `forebay up`]
+    #[arg(long, value_name = "DIR")]
+    pub keys: Option<PathBuf>,
+    /// Use loopback TCP addresses without keys: any user of this machine can act as anyone
+    #[arg(long, conflicts_with = "keys")]
+    pub insecure_loopback: bool,
+}
+
+impl KeysArgs {
+    /// Nothing was said.
+    pub fn is_unset(&self) -> bool {
+        self.keys.is_none() && !self.insecure_loopback
+    }
+
+    /// The connections over a network of a program at `addresses`, that uses the key `name` if there are several.
+    pub fn network(&self, addresses: &[Address], name: &str) -> CliResult<Network> {
+        match addresses.iter().any(|address| matches!(address, Address::Tcp(_))) {
+            true => keys::of_options(self.keys.as_deref(), self.insecure_loopback, name),
+            false => Ok(Network::Closed),
+        }
+    }
+
+    /// The same options, for a program that this one starts.
+    pub fn words(&self) -> CliResult<Vec<String>> {
+        let keys = self.keys.as_deref().map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()));
+        let keys = keys.map(|dir| utf8(&dir)).transpose()?.map(|dir| ["--keys".to_owned(), dir]);
+        let insecure = self.insecure_loopback.then(|| "--insecure-loopback".to_owned());
+        Ok(keys.into_iter().flatten().chain(insecure).collect())
+    }
+}
 
 /// The forms of `CLUSTER` on the command line: the directory of `up`, addresses of MDT0000, or a path on a mount.
 pub enum ClusterArg {
@@ -66,6 +103,14 @@ impl ClusterArg {
         addresses.map(Self::Addresses).map_err(|error| {
             CliError::usage(format!("CLUSTER is the DIR of `forebay up`, or HOST:PORT[,HOST:PORT]: {error}"))
         })
+    }
+
+    /// The connections over a network that its servers need.
+    pub fn network(&self, args: &KeysArgs) -> CliResult<Network> {
+        match self {
+            Self::Described(cluster) if args.is_unset() => keys::of_cluster(cluster, keys::ADMIN),
+            _ => args.network(&self.mgs(), keys::ADMIN),
+        }
     }
 
     /// The addresses of MDT0000.

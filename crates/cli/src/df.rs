@@ -12,7 +12,7 @@ use forebay_env::real;
 use serde_json::{Value, json};
 
 use crate::{
-    cluster_arg::ClusterArg,
+    cluster_arg::{ClusterArg, KeysArgs},
     mounts, pool,
     status::{gather, refuse_silence, space},
 };
@@ -33,6 +33,8 @@ pub struct DfArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    keys: KeysArgs,
     /// Show the flags
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -61,8 +63,9 @@ pub fn run(args: &DfArgs) -> CliResult {
 
 fn show(args: &DfArgs, place: &str) -> CliResult {
     let cluster = ClusterArg::parse(place)?;
-    let members = args.pool.as_ref().map(|name| members(&cluster, name)).transpose()?;
-    let report = real::run(|env| async move { gather(&env, &cluster).await })?;
+    let members = args.pool.as_ref().map(|name| members(&cluster, &args.keys, name)).transpose()?;
+    let network = cluster.network(&args.keys)?;
+    let report = real::run(|env| async move { gather(&env.with_network(network), &cluster).await })?;
     let targets = report["targets"].as_array().map_or(&[][..], Vec::as_slice);
     let mut spaces: Vec<Space> = targets.iter().map(Space::of).collect();
     if let Some(members) = members {
@@ -78,8 +81,8 @@ fn show(args: &DfArgs, place: &str) -> CliResult {
 }
 
 /// Names of a pool's OSTs.
-fn members(cluster: &ClusterArg, name: &str) -> CliResult<Vec<String>> {
-    let pools = pool::of_cluster(cluster)?.pools;
+fn members(cluster: &ClusterArg, keys: &KeysArgs, name: &str) -> CliResult<Vec<String>> {
+    let pools = pool::of_cluster(cluster, keys)?.pools;
     let pool = pools.iter().find(|pool| pool.name == name);
     let pool = pool.ok_or_else(|| CliError::failed(format!("there is no pool '{name}'; see `forebay pool list`")))?;
     Ok(pool.osts.iter().map(|ost| format!("OST{ost:04x}")).collect())

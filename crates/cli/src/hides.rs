@@ -16,6 +16,8 @@ use forebay_command::{
 use forebay_env::Address;
 use forebay_proto::TargetId;
 
+use forebay_command::keys;
+
 use crate::{cluster_arg::ClusterArg, mounts};
 
 /// A directory that a server or the mount uses.
@@ -70,6 +72,7 @@ fn of_dir(dir: &Path) -> Vec<Needed> {
         Needed::way_to(dir, "the cluster"),
         Needed::all(dir.join("run"), "the servers' sockets"),
         Needed::all(dir.join("log"), "the servers' logs"),
+        Needed::all(dir.join(keys::DIR), "the cluster's keys"),
     ]
 }
 

@@ -32,14 +32,14 @@ pub fn is_loopback(address: &Address) -> CliResult<bool> {
     Ok(host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
-/// Refuses addresses that other machines can reach: in this version a server trusts every client that connects.
+/// Refuses addresses that other machines can reach: without keys a server trusts every client that connects.
 pub fn refuse_beyond_loopback(address: &Address) -> CliResult {
     if is_loopback(address)? {
         return Ok(());
     }
     Err(CliError::usage(format!(
-        "{address} can be reached from other machines, and this version has no keys to tell who calls; \
-         listen at 127.0.0.1 and forward the port through ssh"
+        "{address} can be reached from other machines, and without keys a server cannot tell who calls: leave \
+         --insecure-loopback out, or listen at 127.0.0.1"
     )))
 }
 
@@ -64,7 +64,7 @@ mod tests {
         }
         for bad in ["tcp:0.0.0.0:1", "tcp:mds1:7700", "tcp:10.0.0.1:1", "tcp:[::]:1"] {
             let error = refuse_beyond_loopback(&bad.parse().expect(bad)).expect_err(bad);
-            assert!(error.message.contains("ssh") && error.exit_code() == 2, "{error}");
+            assert!(error.message.contains("--insecure-loopback") && error.exit_code() == 2, "{error}");
         }
     }
 }

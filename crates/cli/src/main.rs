@@ -17,6 +17,7 @@ mod fuse_mount;
 mod hides;
 mod holders;
 mod journal;
+mod keys;
 mod layout;
 mod listen_address;
 mod lost;
@@ -106,6 +107,9 @@ enum Command {
     PoolList(pool::ListArgs),
     /// Make an empty target
     Format(format::FormatArgs),
+    /// Make keys for TCP connections: of a cluster that is set up by hand, or of another host
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// A metadata target kept twice: replace a copy, or go on with one
     #[command(subcommand)]
     Mirror(mirror::MirrorCommand),
@@ -199,6 +203,7 @@ fn run(command: &Command) -> CliResult {
         Command::PoolDestroy(args) => pool::run_as(args, "destroy"),
         Command::PoolList(args) => pool::list(args),
         Command::Format(args) => format::run(args),
+        Command::Keys(command) => keys::run(command),
         Command::Mirror(command) => mirror::run(command),
         Command::Journal(command) => journal::run(command),
         Command::Serve(args) => serve::run(args),

@@ -22,7 +22,7 @@ use forebay_env::{Address, Env, real};
 
 use crate::{
     ask,
-    cluster_arg::ClusterArg,
+    cluster_arg::{ClusterArg, KeysArgs},
     fuse_mount::{self, Place},
     hides, holders,
     mount_options::Options,
@@ -50,6 +50,8 @@ pub struct MountArgs {
     /// inline=SIZE, ro, suid, dev, noexec, noatime, relatime, strictatime, nodiratime, allow_other, transport=auto|dev|uring; with remount ro, rw, suid, dev, noexec of a mount change
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
+    #[command(flatten)]
+    pub keys: KeysArgs,
     /// Stay in the foreground
     #[arg(short = 'f', long)]
     pub foreground: bool,
@@ -64,7 +66,8 @@ pub struct MountArgs {
 /// Mounts; returns when the mount is ready.
 pub fn run(args: &MountArgs) -> CliResult {
     let is_known = |word: &&String| !args.sloppy || Options::parse(std::slice::from_ref(word)).is_ok();
-    let words: Vec<String> = args.options.iter().filter(is_known).cloned().collect();
+    let (keys, words) = keys_in(&args.options, &args.keys);
+    let words: Vec<String> = words.iter().filter(is_known).cloned().collect();
     let options = Options::parse(&words)?;
     if options.remount {
         return remount::run(&args.mnt, &words);
@@ -91,16 +94,16 @@ pub fn run(args: &MountArgs) -> CliResult {
     };
     if args.foreground {
         hides::refuse(&cluster, &mnt)?;
-        return serve(&cluster, &source, &mnt, options, args.background);
+        return serve(&cluster, &keys, &source, &mnt, options, args.background);
     }
     let log_dir = match &cluster {
         ClusterArg::Described(cluster) => cluster.log_dir(),
         ClusterArg::Addresses(_) => mounts::run_dir(),
     };
-    ask::warn_if_unreachable(&cluster, fuse_mount::TIMEOUT)?;
+    ask::warn_if_unreachable(&cluster, &cluster.network(&keys)?, fuse_mount::TIMEOUT)?;
     // By now the cluster of an address is known.
     hides::refuse(&cluster, &mnt)?;
-    start(&source, &mnt, &words, &log_dir)
+    start(&source, &keys, &mnt, &words, &log_dir)
 }
 
 /// Mounts `cluster` at `mnt` unless it is mounted there.
@@ -120,11 +123,30 @@ pub fn ensure(cluster: &Cluster, mnt: &Path) -> CliResult {
     mounts::clear_dead(mnt)?;
     wait_for_earlier(mnt)?;
     let options: Vec<String> = cluster.description.commit.iter().map(|level| format!("commit={level}")).collect();
-    start(&utf8(&cluster.dir)?, mnt, &options, &cluster.log_dir())
+    start(&utf8(&cluster.dir)?, &KeysArgs::default(), mnt, &options, &cluster.log_dir())
 }
 
-fn start(cluster: &str, mnt: &Path, options: &[String], log_dir: &Path) -> CliResult {
+/// The options of `-o` that are not about keys, and what those about keys say: fstab has no other place for them.
+fn keys_in(options: &[String], given: &KeysArgs) -> (KeysArgs, Vec<String>) {
+    let mut keys = given.clone();
+    let is_other = |word: &&String| match (word.strip_prefix("keys="), word.as_str()) {
+        (Some(dir), _) => {
+            keys.keys = Some(dir.into());
+            false
+        }
+        (None, "insecure-loopback") => {
+            keys.insecure_loopback = true;
+            false
+        }
+        _ => true,
+    };
+    let others = options.iter().filter(is_other).cloned().collect();
+    (keys, others)
+}
+
+fn start(cluster: &str, keys: &KeysArgs, mnt: &Path, options: &[String], log_dir: &Path) -> CliResult {
     let mut args = vec!["mount".to_owned(), "-f".to_owned(), "--background".to_owned()];
+    args.extend(keys.words()?);
     if !options.is_empty() {
         args.extend(["-o".to_owned(), options.join(",")]);
     }
@@ -190,7 +212,15 @@ fn refuse_mounted(mnt: &Path) -> CliResult {
 }
 
 /// Runs as the mount until it is unmounted, or a signal arrives.
-fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, background: bool) -> CliResult {
+fn serve(
+    cluster: &ClusterArg,
+    keys: &KeysArgs,
+    source: &str,
+    mnt: &Path,
+    options: Options,
+    background: bool,
+) -> CliResult {
+    let network = cluster.network(keys)?;
     let stop = stop::requested();
     wait_for_earlier(mnt)?;
     let pid_file = mounts::own_pid_file(mnt);
@@ -198,8 +228,10 @@ fn serve(cluster: &ClusterArg, source: &str, mnt: &Path, options: Options, backg
     LossReport::of(mnt).take();
     let (mnt_text, place) =
         (utf8(mnt)?, Place { mgs: cluster.mgs(), cluster: cluster.uuid(), source: source.to_owned(), background });
-    let result =
-        real::run(|env: Env| async move { crate::fuse_mount::serve(&env, place, &mnt_text, options, stop).await });
+    let result = real::run(|env: Env| async move {
+        let env = env.with_network(network);
+        crate::fuse_mount::serve(&env, place, &mnt_text, options, stop).await
+    });
     pid_file.remove_own();
     result
 }

@@ -10,7 +10,7 @@ use forebay_env::{Env, real};
 use forebay_proto::message::{PoolsReply, pool_change};
 use serde_json::json;
 
-use crate::cluster_arg::ClusterArg;
+use crate::cluster_arg::{ClusterArg, KeysArgs};
 
 /// How long to wait for the MDT.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,6 +42,8 @@ pub struct ChangeArgs {
     /// OSTs: 3, OST0003, 0-3, OST[0-3], several with commas between
     #[arg(value_name = "OST")]
     osts: Vec<String>,
+    #[command(flatten)]
+    keys: KeysArgs,
 }
 
 /// Of which cluster.
@@ -56,6 +58,8 @@ pub struct ListArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    keys: KeysArgs,
 }
 
 /// Runs the command.
@@ -92,8 +96,9 @@ fn change(args: &ChangeArgs, change: u32) -> CliResult {
     let name = args.pool.clone();
     // A user who can reach the servers of a cluster is its administrator.
     let caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
+    let network = cluster.network(&args.keys)?;
     real::run(|env| async move {
-        let client = connect(&env, &cluster).await?;
+        let client = connect(&env.with_network(network), &cluster).await?;
         let changed = client.set_pool(&caller, &name, change, &osts).await;
         client.unmount().await.doing(|| "cannot disconnect".into())?;
         changed.map_err(|error| CliError::failed(format!("pool {name}: {}", error.message)))
@@ -102,7 +107,7 @@ fn change(args: &ChangeArgs, change: u32) -> CliResult {
 
 /// Shows the pools.
 pub fn list(args: &ListArgs) -> CliResult {
-    let pools = of_cluster(&ClusterArg::parse(&args.cluster)?)?;
+    let pools = of_cluster(&ClusterArg::parse(&args.cluster)?, &args.keys)?;
     let shown: Vec<_> =
         pools.pools.iter().filter(|pool| args.pool.as_ref().is_none_or(|name| *name == pool.name)).collect();
     if let (Some(name), true) = (&args.pool, shown.is_empty()) {
@@ -131,9 +136,10 @@ pub fn list(args: &ListArgs) -> CliResult {
 }
 
 /// The OSTs and pools of a cluster.
-pub fn of_cluster(cluster: &ClusterArg) -> CliResult<PoolsReply> {
+pub fn of_cluster(cluster: &ClusterArg, keys: &KeysArgs) -> CliResult<PoolsReply> {
+    let network = cluster.network(keys)?;
     real::run(|env| async move {
-        let client = connect(&env, cluster).await?;
+        let client = connect(&env.with_network(network), cluster).await?;
         let pools = client.pools().await.doing(|| "the MDT does not tell its pools".into());
         client.unmount().await.doing(|| "cannot disconnect".into())?;
         pools

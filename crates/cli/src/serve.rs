@@ -9,16 +9,17 @@ use clap::Args;
 use forebay_command::{
     cluster::{Cluster, parse_recovery_window},
     error::{CliError, CliResult},
-    posix,
+    keys, posix,
     processes::say_ready,
     units::parse_size,
 };
 use forebay_env::{
-    Address,
+    Address, Network,
     real::{self, Disks},
 };
 
 use crate::{
+    cluster_arg::KeysArgs,
     listen_address::{nth, refuse_beyond_loopback},
     lost, metrics, open_files,
     server::{self, Ready, Serving},
@@ -48,6 +49,8 @@ pub struct ServeArgs {
     /// wanted [default: a quarter of the machine's memory]
     #[arg(long, value_parser = parse_mdt_cache, value_name = "SIZE")]
     pub mdt_cache: Option<u64>,
+    #[command(flatten)]
+    pub keys: KeysArgs,
     #[command(flatten)]
     pub metrics: MetricsArgs,
     #[command(flatten)]
@@ -95,6 +98,7 @@ pub fn run(args: &ServeArgs) -> CliResult {
     posix::for_owner_alone();
     let stop = stop::requested();
     let (targets, metrics) = (plan(args)?, args.metrics.place()?);
+    let network = network(args, &targets)?;
     let all = targets.iter().filter_map(|target| Some(target.map.as_ref()?.targets.len())).max().unwrap_or(0);
     open_files::refuse_few_to_serve(targets.len(), all)?;
     real::run_with(args.disks.disks(), |env| async move {
@@ -104,7 +108,7 @@ pub fn run(args: &ServeArgs) -> CliResult {
                  64 MiB of each disk are kept back",
             );
         }
-        server::serve_all(&env, targets, metrics, stop, announce).await
+        server::serve_all(&env.with_network(network), targets, metrics, stop, announce).await
     })
 }
 
@@ -128,10 +132,29 @@ fn default_mdt_cache_bytes() -> u64 {
     (posix::machine_memory_bytes() / 4).max(MDT_CACHE_BYTES_LEAST)
 }
 
+/// The connections over a network of the servers: those of the map's cluster, or of the options.
+fn network(args: &ServeArgs, targets: &[Serving]) -> CliResult<Network> {
+    let addresses: Vec<Address> = targets.iter().flat_map(|target| target.listen.clone()).collect();
+    let network = match args.map.as_deref().map(Cluster::load_file).transpose()? {
+        Some(cluster) if args.keys.is_unset() => keys::of_cluster(&cluster, keys::SERVER)?,
+        _ => args.keys.network(&addresses, keys::SERVER)?,
+    };
+    match &network {
+        Network::InsecureLoopback => addresses.iter().try_for_each(refuse_beyond_loopback)?,
+        Network::Closed if addresses.iter().any(|address| matches!(address, Address::Tcp(_))) => {
+            return Err(CliError::usage(
+                "TCP needs the cluster's keys: give --keys DIR, or --insecure-loopback, with which any user of this machine \
+                 can act as anyone",
+            ));
+        }
+        _ => {}
+    }
+    Ok(network)
+}
+
 /// The addresses at which each directory's target listens.
 fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
     let cluster = args.map.as_deref().map(Cluster::load_file).transpose()?;
-    args.listen.iter().try_for_each(refuse_beyond_loopback)?;
     if args.listen.is_empty() && cluster.is_none() {
         return Err(CliError::usage("say where to listen: --listen tcp:127.0.0.1:7700, or --map FILE"));
     }
@@ -157,7 +180,6 @@ fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
             }
             (given, _) => given.iter().map(|address| nth(address, number)).collect::<CliResult<_>>()?,
         };
-        listen.iter().try_for_each(refuse_beyond_loopback)?;
         Ok(Serving {
             dir,
             expected: described.map(|target| target.id),

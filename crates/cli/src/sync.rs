@@ -10,7 +10,10 @@ use forebay_command::{
 };
 use forebay_env::{Env, real};
 
-use crate::{ask, cluster_arg::ClusterArg};
+use crate::{
+    ask,
+    cluster_arg::{ClusterArg, KeysArgs},
+};
 
 /// How long to wait for the MGS.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,14 +24,17 @@ pub struct SyncArgs {
     /// The DIR of `forebay up`, a mount, or HOST:PORT[,HOST:PORT] of the MGS
     #[arg(value_name = "CLUSTER")]
     pub cluster: String,
+    #[command(flatten)]
+    pub keys: KeysArgs,
 }
 
 /// Runs the sync.
 pub fn run(args: &SyncArgs) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
-    ask::warn_if_unreachable(&cluster, TIMEOUT)?;
+    let network = cluster.network(&args.keys)?;
+    ask::warn_if_unreachable(&cluster, &network, TIMEOUT)?;
     let _waiting = progress::spinner("waiting until everything is durable");
-    real::run(|env| async move { sync(&env, &cluster).await })
+    real::run(|env| async move { sync(&env.with_network(network), &cluster).await })
 }
 
 /// Connects, waits until everything is durable, disconnects.

@@ -120,7 +120,10 @@ fn a_directory_with_other_things_in_it_is_not_made_a_cluster() {
     let output = forebay().args(["up", scratch.path(), "--no-mount"]).output().expect("it runs");
     assert!(output.status.code() == Some(1) && words(&output).contains("thesis.tex"), "{}", words(&output));
     assert_eq!(scratch.names(), ["thesis.tex"]);
-    let output = forebay().args(["serve", scratch.path(), "--listen", "127.0.0.1:0"]).output().expect("it runs");
+    let output = forebay()
+        .args(["serve", scratch.path(), "--listen", "127.0.0.1:0", "--insecure-loopback"])
+        .output()
+        .expect("it runs");
     assert!(output.status.code() == Some(1) && words(&output).contains("forebay format"), "{}", words(&output));
     assert_eq!(scratch.names(), ["thesis.tex"]);
 }
@@ -248,7 +251,7 @@ fn a_server_of_another_version_is_told_from_a_silent_one() {
         }
     });
     for command in ["status", "df", "sync"] {
-        let output = forebay().args([command, &address]).output().expect("it runs");
+        let output = forebay().args([command, "--insecure-loopback", &address]).output().expect("it runs");
         let said = words(&output);
         assert!(output.status.code() == Some(1) && said.contains("speaks version 999"), "{command}: {said}");
     }
@@ -273,7 +276,7 @@ fn wrong_server_is_distinguished_from_silent_mgs() {
     for (address, expected) in [(&other, "does not speak Forebay's protocol"), (&ost, "OST0000 does not keep")] {
         for command in [&["mount"][..], &["status"]] {
             let mut call = forebay();
-            call.args(command).arg(address);
+            call.args(command).args(["--insecure-loopback", address]);
             if command == ["mount"] {
                 call.arg(site.scratch.path());
             }
@@ -314,14 +317,21 @@ fn a_mount_that_is_interrupted_leaves_no_process_that_would_stand_in_the_way_of_
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port that nobody answers at");
     let address = listener.local_addr().expect("an address").to_string();
     let mut mount = forebay();
-    let mut child = mount.args(["mount", &address, &mnt]).process_group(0).spawn().expect("it runs");
+    let mut child =
+        mount.args(["mount", "--insecure-loopback", &address, &mnt]).process_group(0).spawn().expect("it runs");
     let ours = || {
-        let output = Command::new("pgrep").args(["-f", &format!("mount -f --background -- {address}")]).output();
+        let output = Command::new("pgrep")
+            .args(["-f", &format!("mount -f --background --insecure-loopback -- {address}")])
+            .output();
         !output.expect("pgrep is part of procps").stdout.is_empty()
     };
     assert!(soon(ours), "the process that would be the mount");
     // A second mount waits, and says for what.
-    let mut second = forebay().args(["mount", &address, &mnt]).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut second = forebay()
+        .args(["mount", "--insecure-loopback", &address, &mnt])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
     let mut said = String::new();
     BufReader::new(second.stderr.take().expect("piped")).read_line(&mut said).expect("it says something");
     assert!(said.contains("is about to mount") && said.contains("waiting up to 20 s"), "{said}");

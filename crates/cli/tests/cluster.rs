@@ -157,7 +157,8 @@ fn a_directory_that_is_served_is_not_served_twice() {
     let scratch = Scratch::new("twice");
     let _up = Up::new(&scratch, &[]);
     let dir = format!("{}/OST0000", scratch.path());
-    let output = forebay().args(["serve", &dir, "--listen", "127.0.0.1:0"]).output().expect("it runs");
+    let output =
+        forebay().args(["serve", &dir, "--listen", "127.0.0.1:0", "--insecure-loopback"]).output().expect("it runs");
     assert!(output.status.code() == Some(1) && words(&output).contains("locked"), "{}", words(&output));
 }
 
@@ -175,9 +176,11 @@ fn impossible_arguments_of_up_format_and_serve_are_refused_with_advice() {
         (&["up", &new, "--mount", &file], 2, "not a directory"),
         (&["up", &empty, "--ost-size", "1MiB"], 2, "64 MiB or more"),
         (&["up", &empty, "--mdts", "2"], 2, "one MDT"),
-        (&["up", &empty, "--listen", "0.0.0.0:7700"], 2, "ssh"),
+        (&["up", &empty, "--listen", "0.0.0.0:7700", "--insecure-loopback"], 2, "other machines"),
         (&["up", &empty, "--osts", "0"], 2, "--osts 0"),
-        (&["serve", &empty, "--listen", "127.0.0.1:0"], 1, "format"),
+        (&["serve", &empty, "--listen", "127.0.0.1:0"], 2, "TCP needs the cluster's keys"),
+        (&["serve", &empty, "--listen", "0.0.0.0:0", "--insecure-loopback"], 2, "other machines"),
+        (&["serve", &empty, "--listen", "127.0.0.1:0", "--insecure-loopback"], 1, "format"),
         (&["format", "ost", &empty], 2, "--cluster"),
         (&["format", "mdt", &empty, "--index", "1"], 2, "one MDT"),
         (&["serve", &empty, "--listen", "127.0.0.1:0", "--recovery-window", "0s"], 2, "1s to 1h"),

@@ -68,6 +68,12 @@ pub struct Description {
     /// How long its servers wait for clients after a crash, as `5s`. `None` = the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_window: Option<String>,
+    /// The directory with its keys, if it is not `keys`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<PathBuf>,
+    /// Its TCP addresses are of this machine, and are used without keys: every user of the machine may act as anyone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub insecure_loopback: bool,
     /// All targets.
     #[serde(rename = "target")]
     pub targets: Vec<TargetEntry>,
@@ -313,6 +319,8 @@ mod tests {
             commit: None,
             metrics: Some("127.0.0.1:9870".into()),
             metrics_public: false,
+            keys: None,
+            insecure_loopback: false,
             recovery_window: Some("5s".into()),
             targets: vec![target("OST0000", "tcp:127.0.0.1:7000"), target("MDT0000", "unix:run/MDT0000.sock")],
         };

@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod error;
 pub mod fresh;
+pub mod keys;
 pub mod paths;
 pub mod posix;
 pub mod processes;

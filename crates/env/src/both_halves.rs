@@ -29,7 +29,9 @@ fn a_stream_carries_bytes_both_ways_and_ends_with_its_peer() {
                 write.write_all(&[Bytes::from_static(b"he"), Bytes::new(), Bytes::from_static(b"llo")]).await.unwrap();
                 read.read_aligned(100_000).await.unwrap().iter().filter(|byte| **byte == 7).count()
             });
-            let (stream, peer) = listener.accept().await.unwrap();
+            let accepted = listener.accept().await.unwrap();
+            assert!(!accepted.peer().to_string().is_empty());
+            let (stream, peer) = accepted.handshake(&env).await.unwrap();
             assert!(!peer.to_string().is_empty());
             let (mut read, mut write) = stream.split();
             let mut hello = [0; 5];

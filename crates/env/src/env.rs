@@ -3,7 +3,9 @@
 use std::{future::Future, rc::Rc, time::Duration};
 
 use crate::{
-    Address, Boxed, Disk, Elapsed, EnvResult, Listener, OpenDisk, Stream, Task, Time, UnixTime, real, sim,
+    Address, Boxed, Disk, Elapsed, EnvResult, Network, OpenDisk, Stream, Task, Time, UnixTime,
+    net::ListenerHalf,
+    real, sim,
     task::{Timed, Told},
 };
 
@@ -11,6 +13,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Env {
     pub(crate) half: Half,
+    pub(crate) network: Rc<Network>,
 }
 
 /// A side of the wire.
@@ -122,17 +125,18 @@ impl Env {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
-        half!(self, env => env.spawn_shard(name, main))
+        let network = (*self.network).clone();
+        half!(self, env => env.spawn_shard(name, move |env: Self| main(env.with_network(network))))
     }
 
-    /// Listens on `address`. Errors: `InUse` if another listener has it, `Permission`, `InvalidInput`.
-    pub async fn listen(&self, address: &Address) -> EnvResult<Listener> {
-        half!(self, env => env.listen(address).await)
+    /// Listens without asking for keys.
+    pub(crate) async fn listen_plain(&self, address: &Address, network: &Network) -> EnvResult<ListenerHalf> {
+        half!(self, env => env.listen(address, network).await)
     }
 
-    /// Connects to `address`. Errors: `Disconnected` or `NotFound` if no server listens there.
-    pub async fn connect(&self, address: &Address) -> EnvResult<Stream> {
-        half!(self, env => env.connect(address).await)
+    /// Connects without asking for keys.
+    pub(crate) async fn connect_plain(&self, address: &Address, network: &Network) -> EnvResult<Stream> {
+        half!(self, env => env.connect(address, network).await)
     }
 
     /// Opens the file or block device at `path` as a disk (see [`OpenDisk`]).

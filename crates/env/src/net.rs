@@ -2,18 +2,25 @@
 //!
 //! A stream is ordered and reliable until it breaks; a break loses all data in flight. Framing is in `rpc`.
 
-use std::task::{Context, Poll};
+use std::{
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use bytes::Bytes;
+use forebay_keys::{Keys, NodeName};
 
 use crate::{
-    Address, AlignedBuf, EnvResult, PeerIdentity,
+    Accepted, Address, AlignedBuf, EnvResult,
     tls::{TlsReadHalf, TlsWriteHalf},
 };
 
 /// A listening address.
 pub struct Listener {
     pub(crate) half: ListenerHalf,
+    /// Those that its connections need.
+    pub(crate) keys: Option<Arc<Keys>>,
 }
 
 pub(crate) enum ListenerHalf {
@@ -25,6 +32,7 @@ pub(crate) enum ListenerHalf {
 pub struct Stream {
     pub(crate) read: ReadHalf,
     pub(crate) write: WriteHalf,
+    pub(crate) node: Option<Rc<NodeName>>,
 }
 
 /// The reading end. Dropping both ends closes the connection.
@@ -58,16 +66,22 @@ impl Listener {
         }
     }
 
-    /// The next connection, and who is at its other side.
-    pub async fn accept(&mut self) -> EnvResult<(Stream, PeerIdentity)> {
-        match &mut self.half {
-            ListenerHalf::Real(l) => l.accept().await,
-            ListenerHalf::Sim(l) => l.accept().await,
-        }
+    /// The next connection.
+    pub async fn accept(&mut self) -> EnvResult<Accepted> {
+        let (stream, peer) = match &mut self.half {
+            ListenerHalf::Real(l) => l.accept().await?,
+            ListenerHalf::Sim(l) => l.accept().await?,
+        };
+        Ok(Accepted { stream, peer, keys: self.keys.clone() })
     }
 }
 
 impl Stream {
+    /// The node whose certificate the other side has shown; `None` without TLS.
+    pub fn node(&self) -> Option<&NodeName> {
+        self.node.as_deref()
+    }
+
     /// The two ends.
     pub fn split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use forebay_keys::NodeName;
+
 /// Who is at the other side of an accepted connection, as far as the environment knows without asking that side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerIdentity {
@@ -14,9 +16,16 @@ pub enum PeerIdentity {
         /// Its number, if the kernel gives one: 0 is a process of another container.
         pid: Option<i32>,
     },
-    /// A node of the simulator, or a stream within this process, by name.
-    Node(String),
-    /// Nobody vouches for it (TCP; a Unix socket whose kernel does not tell). The address is for logs.
+    /// A node of the cluster, by the certificate that it has shown.
+    Node {
+        /// Its name.
+        node: NodeName,
+        /// Where it connected from. For logs.
+        address: String,
+    },
+    /// A machine of the simulator, or a stream within this process, by name.
+    Named(String),
+    /// Nobody vouches for it (TCP without keys; a Unix socket whose kernel does not tell). The address is for logs.
     Unknown(String),
 }
 
@@ -25,7 +34,8 @@ impl fmt::Display for PeerIdentity {
         match self {
             Self::Process { uid, gid, pid: Some(pid) } => write!(f, "unix:uid={uid},gid={gid},pid={pid}"),
             Self::Process { uid, gid, pid: None } => write!(f, "unix:uid={uid},gid={gid}"),
-            Self::Node(name) | Self::Unknown(name) => f.write_str(name),
+            Self::Node { node, address } => write!(f, "{node} at {address}"),
+            Self::Named(name) | Self::Unknown(name) => f.write_str(name),
         }
     }
 }

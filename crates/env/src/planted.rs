@@ -219,6 +219,12 @@ bugs! {
     DeletedServed,
     /// The root directory of a new MDT belongs to root, whichever user owns the cluster.
     RootOwnedByRoot,
+    /// Bytes that came together with the end of a TLS handshake are thrown away.
+    BytesBehindHandshakeLost,
+    /// A client takes any node of the cluster for the MDT.
+    RoleNotChecked,
+    /// A node may resume the session of another.
+    SessionOfAnyNode,
 }
 
 /// The length of [`kebab`].

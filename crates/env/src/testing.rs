@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::{Env, real, sim::Sim};
+use crate::{Env, Network, real, sim::Sim};
 
 /// Runs `body` once in the real half and once in the simulated one (on one node, as the test's own task).
 pub fn on_both<F, Fut>(body: F)
@@ -13,7 +13,7 @@ where
     F: Fn(Env) -> Fut,
     Fut: Future<Output = ()>,
 {
-    real::run(&body);
+    real::run(|env| body(env.with_network(Network::InsecureLoopback)));
     let sim = Sim::new(1);
     let env = sim.env(sim.add_node("node"));
     sim.block_on(body(env));

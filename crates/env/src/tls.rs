@@ -17,7 +17,7 @@ use std::{
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use rustls::{
-    ClientConfig, ServerConfig,
+    AlertDescription, CertificateError, ClientConfig, Error, ServerConfig,
     client::UnbufferedClientConnection,
     pki_types::{CertificateDer, ServerName},
     server::UnbufferedServerConnection,
@@ -25,9 +25,10 @@ use rustls::{
 };
 
 use crate::{
-    EnvError, EnvErrorKind, EnvResult, Stream,
+    Bug, EnvError, EnvErrorKind, EnvResult, Stream,
     limits::{TLS_HANDSHAKE_BYTES, TLS_PIECE_BYTES, TLS_RECORD_BYTES},
     net::{ReadHalf, ReadHalfInner, WriteHalf, WriteHalfInner},
+    planted,
 };
 
 /// What a TLS record adds to its plaintext at most, with all of TLS 1.3's ciphers.
@@ -59,7 +60,28 @@ pub async fn accept(stream: Stream, config: Arc<ServerConfig>) -> EnvResult<Secu
 }
 
 fn refused(error: &rustls::Error) -> EnvError {
-    EnvError::new(EnvErrorKind::Permission, format!("TLS: {error}"))
+    let words = match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the other side's certificate is of another cluster".into()
+        }
+        Error::InvalidCertificate(CertificateError::ExpiredContext { .. } | CertificateError::Expired) => {
+            "the other side's certificate has expired; if that is too early, look at this machine's clock".into()
+        }
+        Error::InvalidCertificate(CertificateError::NotValidYetContext { .. } | CertificateError::NotValidYet) => {
+            "the other side's certificate is not valid yet; look at the clocks of both machines".into()
+        }
+        Error::NoCertificatesPresented => "the other side has shown no certificate".into(),
+        Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
+            "the other side belongs to another cluster than this side's certificate".into()
+        }
+        Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            "to the other side this side's certificate has expired; look at the clocks of both machines".into()
+        }
+        Error::InvalidMessage(_) => "what is at the other side does not speak TLS 1.3".into(),
+        Error::PeerIncompatible(why) => format!("the other side does not speak TLS 1.3 as this side does ({why:?})"),
+        error => format!("TLS: {error}"),
+    };
+    EnvError::new(EnvErrorKind::Permission, words)
 }
 
 enum Side {
@@ -282,7 +304,7 @@ async fn secure(stream: Stream, side: Side) -> EnvResult<Secured> {
     let (incoming, rest) = (Incoming::default(), BytesMut::new());
     let session = Rc::new(RefCell::new(Session { side, incoming, rest, first: Vec::new() }));
     let finished = loop {
-        let next = session.borrow_mut().process(&mut |_| ());
+        let next = session.borrow_mut().handshake();
         match next {
             Ok(Next::Again) => continue,
             Ok(Next::Ready) if !session.borrow().is_handshaking() => break Ok(()),
@@ -308,6 +330,7 @@ async fn secure(stream: Stream, side: Side) -> EnvResult<Secured> {
     let stream = Stream {
         read: ReadHalf { half: ReadHalfInner::Tls(Box::new(read)) },
         write: WriteHalf { half: WriteHalfInner::Tls(Box::new(write)) },
+        node: None,
     };
     Ok(Secured { stream, certificates })
 }
@@ -393,6 +416,18 @@ impl TlsReadHalf {
 }
 
 impl Session {
+    /// Processes some of what came. The first bytes of the caller may come together with the end of the handshake.
+    fn handshake(&mut self) -> EnvResult<Next> {
+        let mut rest = std::mem::take(&mut self.rest);
+        let next = self.process(&mut |bytes| {
+            if !planted(Bug::BytesBehindHandshakeLost) {
+                rest.put_slice(bytes);
+            }
+        });
+        self.rest = rest;
+        next
+    }
+
     /// Moves decrypted bytes into `buf` behind what is `filled`, and processes what came if that is not enough.
     fn read(&mut self, buf: &mut [u8], filled: &mut usize) -> EnvResult<Next> {
         let ready = self.rest.len().min(buf.len() - *filled);

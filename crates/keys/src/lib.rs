@@ -14,7 +14,7 @@ mod node;
 pub use authority::{Authority, Validity};
 pub use error::{KeyError, KeyResult};
 pub use name::{NodeName, Role};
-pub use node::{Keys, NodeKey, Peer};
+pub use node::{Keys, NodeKey, Peer, certificate_to_pem};
 
 #[cfg(test)]
 mod tests;

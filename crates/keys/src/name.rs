@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use forebay_proto::Uuid;
+use forebay_proto::{TargetKind, Uuid};
 
 use crate::{KeyError, KeyResult};
 
@@ -36,6 +36,15 @@ impl Role {
             Self::Client => "client",
             Self::Router => "router",
             Self::Admin => "admin",
+        }
+    }
+
+    /// True if such a node may serve targets of this kind. A host's servers share one certificate, so an MDS may serve
+    /// OSTs too.
+    pub fn may_serve(self, kind: TargetKind) -> bool {
+        match kind {
+            TargetKind::Mdt => self == Self::Mds,
+            TargetKind::Ost => matches!(self, Self::Mds | Self::Ost),
         }
     }
 

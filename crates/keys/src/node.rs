@@ -15,7 +15,7 @@ use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     client::WebPkiServerVerifier,
     crypto::{CryptoProvider, aws_lc_rs},
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject},
     server::WebPkiClientVerifier,
     time_provider::TimeProvider,
 };
@@ -108,6 +108,17 @@ impl Keys {
         Ok(Self { name, clock, client: Arc::new(client), server: Arc::new(server) })
     }
 
+    /// The same, of what files hold.
+    pub fn from_pem(authority: &str, certificate: &str, key: &str) -> KeyResult<Self> {
+        let certificate_of = |what: &str, text: &str| {
+            CertificateDer::from_pem_slice(text.as_bytes())
+                .map_err(|error| KeyError::new(format!("the {what} cannot be read: {error}")))
+        };
+        let (authority, certificate) =
+            (certificate_of("authority's certificate", authority)?, certificate_of("certificate", certificate)?);
+        Self::new(&authority, certificate, &NodeKey::from_pem(key)?)
+    }
+
     /// Whose keys these are.
     pub fn name(&self) -> &NodeName {
         &self.name
@@ -140,6 +151,11 @@ impl Keys {
         }
         Ok(Peer { name })
     }
+}
+
+/// A certificate as files hold it.
+pub fn certificate_to_pem(certificate: &CertificateDer<'_>) -> String {
+    pem::encode(&pem::Pem::new("CERTIFICATE", certificate.to_vec()))
 }
 
 /// A node that a handshake has authenticated.

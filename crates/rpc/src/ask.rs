@@ -1,9 +1,9 @@
 //! One request outside of any session.
 
 use bytes::Bytes;
-use forebay_env::{Address, Boxed, Env};
+use forebay_env::{Address, Boxed, Env, EnvErrorKind};
 use forebay_proto::{
-    Decode, DecodeError, ErrorReply,
+    Decode, DecodeError, ErrorReply, TargetKind,
     message::{FrameHeader, FrameKind, Op, Operation},
 };
 
@@ -50,7 +50,16 @@ fn exchange<'a>(
 
 async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Result<Received, RpcError> {
     let unreachable = |what: String| RpcError::Unreachable(format!("{address}: {what}"));
-    let stream = env.connect(address).await.map_err(|e| RpcError::Unreachable(e.message))?;
+    let stream = env.connect(address).await.map_err(|error| match error.kind {
+        EnvErrorKind::Permission => RpcError::Protocol(error.message),
+        _ => RpcError::Unreachable(error.message),
+    })?;
+    if let Some(node) = stream.node()
+        && op == Op::GetMap
+        && !node.role.may_serve(TargetKind::Mdt)
+    {
+        return Err(RpcError::Protocol(format!("{address}: {node} answers, which may not hand out the cluster's map")));
+    }
     let (read, write) = stream.split();
     let outbox = Outbox::default();
     let mut header = FrameHeader::new(FrameKind::Request, op as u16);
@@ -66,6 +75,7 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
         received = receive => received.map_err(|error| match error {
             // A retry would not help.
             FrameError::Version { .. } => RpcError::Protocol(format!("{address}: {error}")),
+            FrameError::Untrusted(why) => RpcError::Protocol(format!("{address}: {why}")),
             FrameError::Foreign => RpcError::Foreign(format!("{address}: {error}")),
             error => unreachable(error.to_string()),
         }),

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{EnvError, ReadHalf, WriteHalf, sync::Notify};
+use forebay_env::{EnvError, EnvErrorKind, ReadHalf, WriteHalf, sync::Notify};
 use forebay_proto::{
     crc, limits as proto_limits,
     message::{FRAME_HEADER_BYTES, FrameHeader, PROTOCOL_VERSION},
@@ -72,6 +72,8 @@ pub enum FrameError {
     Foreign,
     /// Not a frame, or damaged.
     Bad(String),
+    /// The other side does not believe this side's certificate, or the bytes are not those that it sent.
+    Untrusted(String),
 }
 
 impl fmt::Display for FrameError {
@@ -84,6 +86,7 @@ impl fmt::Display for FrameError {
                  install the same release on both"
             ),
             Self::Foreign => f.write_str("what answers there does not speak Forebay's protocol"),
+            Self::Untrusted(why) => f.write_str(why),
             Self::Bad(why) => write!(f, "bad frame, connection closed: {why}"),
         }
     }
@@ -91,7 +94,10 @@ impl fmt::Display for FrameError {
 
 impl From<EnvError> for FrameError {
     fn from(error: EnvError) -> Self {
-        Self::Disconnected(error.message)
+        match error.kind {
+            EnvErrorKind::Permission => Self::Untrusted(error.message),
+            _ => Self::Disconnected(error.message),
+        }
     }
 }
 

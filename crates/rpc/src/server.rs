@@ -1,5 +1,7 @@
 //! The server's half of connections: accepts, reads requests, hands them over, writes replies.
 //!
+//! Invariant: nothing of a connection reaches the handler before its handshake is over ([`Accepted::handshake`]), and at most
+//! `limits::HANDSHAKES` connections are in theirs.
 //! Invariant: a connection has at most `limits::REQUESTS_PER_CONNECTION` requests in execution; with that many, it is
 //! not read.
 //! Invariant: bulk is read only when the gate has space for it, so memory is bounded whatever clients do. Every
@@ -12,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Env, Listener, PeerIdentity, Side, Stream, sync::Notify};
+use forebay_env::{Accepted, Env, Listener, PeerIdentity, Side, Stream, sync::Notify};
 use forebay_proto::{
     Encode, Errno, ErrorReply, SessionId,
     message::{FrameHeader, FrameKind},
@@ -158,10 +160,13 @@ pub async fn serve(env: &Env, mut listener: Listener, handler: Rc<dyn Handler>, 
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) if open.borrow().len() < limits::CONNECTIONS => {
-                start_connection(env, stream, peer, &handler, &gate, &open);
+            Ok(accepted) => {
+                let refusal = open.borrow().refusal();
+                match refusal {
+                    None => start_handshake(env, accepted, &handler, &gate, &open, &stop),
+                    Some(why) => env.log(&format!("{}: refused, {why}", accepted.peer())),
+                }
             }
-            Ok((_, peer)) => env.log(&format!("{peer}: refused, {} connections are open already", limits::CONNECTIONS)),
             Err(error) => {
                 env.log(&format!("cannot accept a connection on {}: {error}", listener.address()));
                 env.sleep(limits::BACKOFF_MAX).await;
@@ -174,17 +179,54 @@ pub async fn serve(env: &Env, mut listener: Listener, handler: Rc<dyn Handler>, 
 #[derive(Default)]
 struct OpenConnections {
     next: u64,
+    /// Connections in their handshake.
+    handshakes: usize,
     open: std::collections::BTreeMap<u64, Rc<Connection>>,
 }
 
 impl OpenConnections {
-    fn len(&self) -> usize {
-        self.open.len()
+    /// Why no other connection is taken.
+    fn refusal(&self) -> Option<String> {
+        match () {
+            () if self.open.len() >= limits::CONNECTIONS => {
+                Some(format!("{} connections are open already", limits::CONNECTIONS))
+            }
+            () if self.handshakes >= limits::HANDSHAKES => {
+                Some(format!("{} connections have not shown who they are", limits::HANDSHAKES))
+            }
+            () => None,
+        }
     }
 
     fn close_all(&self) {
         self.open.values().for_each(|c| c.close());
     }
+}
+
+/// Learns who is at the other side, then serves it.
+fn start_handshake(
+    env: &Env,
+    accepted: Accepted,
+    handler: &Rc<dyn Handler>,
+    gate: &Rc<BulkGate>,
+    open: &Rc<RefCell<OpenConnections>>,
+    stop: &Rc<Latch>,
+) {
+    open.borrow_mut().handshakes += 1;
+    let (env2, handler, gate, open, stop) = (env.clone(), handler.clone(), gate.clone(), open.clone(), stop.clone());
+    env.begin(async move {
+        let address = accepted.peer().to_string();
+        let handshake = env2.timeout(limits::GREETING_TIMEOUT, accepted.handshake(&env2)).await;
+        open.borrow_mut().handshakes -= 1;
+        match handshake {
+            Ok(Ok((stream, peer))) if !stop.is_raised() => {
+                start_connection(&env2, stream, peer, &handler, &gate, &open);
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => env2.log(&format!("{address}: refused: {error}")),
+            Err(_) => env2.log(&format!("{address}: refused: no handshake within {:?}", limits::GREETING_TIMEOUT)),
+        }
+    });
 }
 
 fn start_connection(

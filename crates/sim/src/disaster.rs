@@ -31,6 +31,7 @@ use crate::{
     moments::{self, Hits, Moment, RARE},
     setup::{Setup, draw_level, slow_down},
     stop::{Excuses, Stop, judge},
+    tls,
     verify::verify,
     victims::Victims,
     workload::{LATER, Runner, Shared, Worker},
@@ -133,6 +134,7 @@ struct Station {
 pub fn run_seed(seed: u64, options: &DisasterOptions) -> Result<Report, String> {
     let sim = Sim::new(seed);
     sim.set_trace(options.trace);
+    tls::draw(&sim);
     let run = Run::new(&sim, options);
     let outcome = sim.block_on(run.whole());
     outcome.map_err(|e| {

@@ -17,6 +17,7 @@ pub mod moments;
 mod runs;
 mod setup;
 mod stop;
+pub mod tls;
 mod verify;
 mod victims;
 mod workload;

@@ -5,7 +5,8 @@
 
 use std::rc::Rc;
 
-use forebay_env::{Bug, planted};
+use forebay_env::{Bug, PeerIdentity, planted};
+use forebay_keys::Role;
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, SessionId, Uuid, limits as proto_limits,
     message::{Connect, ConnectReply, Empty, Fence, FrameHeader, features},
@@ -28,7 +29,7 @@ impl Core {
             Ok(connect) => connect,
             Err(error) => return self.refuse(connection, &header, &error.into()),
         };
-        if let Err(error) = self.check_running().and_then(|()| self.check_peer(&connect)) {
+        if let Err(error) = self.check_running().and_then(|()| self.check_peer(connection, &connect)) {
             return self.refuse_connect(connection, &header, &connect, &error);
         }
         self.evict_earlier_instances(&connect);
@@ -61,7 +62,7 @@ impl Core {
         self.refuse(connection, header, error);
     }
 
-    fn check_peer(&self, connect: &Connect) -> Result<(), ErrorReply> {
+    fn check_peer(&self, connection: &Connection, connect: &Connect) -> Result<(), ErrorReply> {
         let identity = self.store.identity();
         let wrong = |words: String| Err(ErrorReply::new(Errno::WRONG_PEER, words));
         if connect.target != identity.target {
@@ -79,7 +80,28 @@ impl Core {
         if self.fenced.borrow().contains_key(&connect.client) {
             return Err(ErrorReply::new(Errno::EVICTED, "the client was fenced; it has to start anew"));
         }
-        Ok(())
+        self.check_node(connection, connect)
+    }
+
+    /// A node may have sessions, and another node's session is not its own.
+    fn check_node(&self, connection: &Connection, connect: &Connect) -> Result<(), ErrorReply> {
+        let PeerIdentity::Node { node, .. } = &connection.peer else { return Ok(()) };
+        let refused = |words: String| Err(ErrorReply::new(Errno::WRONG_PEER, words));
+        if node.role == Role::Router {
+            return refused(format!("{node} forwards for others, and has no session of its own"));
+        }
+        let is_its =
+            |session: &Session| session.client == connect.client || connect.client.is_later_life(&session.client);
+        let sessions = self.sessions.borrow();
+        let owner =
+            sessions.values().filter(|session| is_its(session)).find_map(|session| match &*session.peer.borrow() {
+                Some(PeerIdentity::Node { node: owner, .. }) if owner != node => Some(owner.clone()),
+                _ => None,
+            });
+        match owner.filter(|_| !planted(Bug::SessionOfAnyNode)) {
+            Some(owner) => refused(format!("client {} belongs to {owner}, not to {node}", connect.client)),
+            None => Ok(()),
+        }
     }
 
     /// The session to resume. A client that requests a new session and already has one never received the reply to its

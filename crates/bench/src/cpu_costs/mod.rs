@@ -21,13 +21,13 @@ use forebay_command::{
     progress,
     units::parse_positive_size,
 };
-use forebay_env::real;
+use forebay_env::{Network, real};
 use serde_json::json;
 
 use self::{costs::Costs, load::Measured};
 pub(super) use self::{
     load::{caller, payload},
-    servers::Servers,
+    servers::{Listen, Servers},
 };
 use super::report::{Report, Row, Sample};
 
@@ -107,12 +107,16 @@ pub(super) fn over_sockets_of_up(dir: &Path, amount: Amount) -> CliResult<Costs>
 
 /// Starts the cluster, measures, and stops it. With `listen` the cluster uses TCP.
 fn measure(dir: &Path, amount: Amount, listen: Option<&str>) -> CliResult<Rounds> {
+    let listen = listen.map_or(Listen::Sockets, Listen::InsecureLoopback);
     let servers = Servers::start(dir, listen, 1, amount.bytes * 4)?;
     let bar = progress::bar("measuring", u64::from(amount.repetitions), progress::Counts::Things);
     let mut rounds = Vec::new();
     for round in 0..amount.repetitions {
         let mgs = servers.mgs();
-        let outcome = real::run(async |env| load::measure(&env, &servers, mgs, amount, round).await);
+        let outcome = real::run(async |env| {
+            let env = env.with_network(Network::InsecureLoopback);
+            load::measure(&env, &servers, mgs, amount, round).await
+        });
         rounds.push(outcome.doing(|| "a measured request failed".into())?);
         bar.add(1);
     }

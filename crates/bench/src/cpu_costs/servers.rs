@@ -10,11 +10,22 @@ use std::{
 use forebay_command::{
     cluster::Cluster,
     error::{CliError, CliResult, Doing},
-    posix,
+    keys, posix,
     processes::{PidFile, this_program},
 };
-use forebay_env::Address;
+use forebay_env::{Address, Network};
 use forebay_proto::{TargetId, TargetKind};
+
+/// Where they listen.
+#[derive(Clone, Copy, Debug)]
+pub enum Listen<'a> {
+    /// At Unix sockets.
+    Sockets,
+    /// At this loopback TCP address and those behind it, without keys.
+    InsecureLoopback(&'a str),
+    /// The same with keys.
+    Tls(&'a str),
+}
 
 /// See the module.
 pub struct Servers {
@@ -25,9 +36,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Formats and starts the targets in `dir`, with `ost_bytes` for the data of each OST. Without `listen` they use
-    /// Unix sockets.
-    pub fn start(dir: &Path, listen: Option<&str>, osts: u32, ost_bytes: u64) -> CliResult<Self> {
+    /// Formats and starts the targets in `dir`, with `ost_bytes` for the data of each OST.
+    pub fn start(dir: &Path, listen: Listen<'_>, osts: u32, ost_bytes: u64) -> CliResult<Self> {
         let shown = dir.display().to_string();
         if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(CliError::failed(format!("{shown} is not empty; give a new directory")));
@@ -35,7 +45,12 @@ impl Servers {
         let (osts, ost_bytes) = (osts.to_string(), ost_bytes.to_string());
         let mut up = this_program();
         up.arg("up").arg(dir).args(["--separate", "--no-mount", "--osts", &osts, "--ost-size", &ost_bytes]);
-        up.args(["--mdt-size", "512MiB"]).args(listen.map(|listen| ["--listen", listen]).into_iter().flatten());
+        up.args(["--mdt-size", "512MiB"]);
+        match listen {
+            Listen::Sockets => {}
+            Listen::InsecureLoopback(address) => drop(up.args(["--listen", address, "--insecure-loopback"])),
+            Listen::Tls(address) => drop(up.args(["--listen", address])),
+        }
         up.stdout(Stdio::null());
         let status = up.status().doing(|| "cannot start the cluster".into())?;
         if !status.success() {
@@ -44,6 +59,11 @@ impl Servers {
         let cluster = Cluster::load(dir)?;
         let pids = PidFile::all(&cluster.run_dir()).into_iter().filter_map(|(_, file)| file.running()).collect();
         Ok(Self { dir: dir.to_owned(), cluster, pids, stopped: false })
+    }
+
+    /// The connections that their clients need.
+    pub fn network(&self) -> CliResult<Network> {
+        keys::of_cluster(&self.cluster, keys::ADMIN)
     }
 
     /// The addresses of MDT0000.

@@ -16,7 +16,7 @@ use forebay_env::{Address, Env, real};
 use forebay_proto::{Fid, message::LayoutSpec};
 
 use crate::{
-    cpu_costs::{Amount, Servers, caller, costs::Costs, payload},
+    cpu_costs::{Amount, Listen, Servers, caller, costs::Costs, payload},
     line::Line,
 };
 
@@ -57,7 +57,7 @@ impl Spent {
 /// Measures over servers that it starts in `dir`.
 pub fn measure(dir: &Path, amount: Amount, costs: &Costs) -> CliResult<Library> {
     let _waiting = progress::spinner("the client library");
-    let servers = Servers::start(dir, None, 1, amount.bytes * 4)?;
+    let servers = Servers::start(dir, Listen::Sockets, 1, amount.bytes * 4)?;
     let mut rounds = Vec::new();
     for _ in 0..amount.repetitions {
         let mgs = servers.mgs();

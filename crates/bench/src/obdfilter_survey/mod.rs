@@ -18,16 +18,20 @@ mod plan;
 mod sessions;
 mod striped;
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, ValueEnum};
 use forebay_command::{
     error::{CliError, CliResult, Doing},
-    progress,
+    keys, posix, progress,
     table::align,
+    targets::new_uuid,
     units::{MIB, parse_positive_size, show_bytes},
 };
-use forebay_env::{Env, real};
+use forebay_env::{Env, Network, real};
 use serde_json::json;
 
 use self::{
@@ -38,7 +42,7 @@ use self::{
     striped::Striped,
 };
 use super::{
-    cpu_costs::Servers,
+    cpu_costs::{Listen, Servers},
     report::{Report, Row, Sample},
 };
 
@@ -93,6 +97,9 @@ pub struct SurveyArgs {
     /// Where the servers of `netdisk` and `striped` listen: the ports behind it are used too
     #[arg(long, default_value = "127.0.0.1:7960", value_name = "HOST:PORT")]
     pub listen: String,
+    /// The connections of `network`, `netdisk` and `striped` are TLS, as between hosts
+    #[arg(long)]
+    pub tls: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -177,22 +184,28 @@ enum Site {
 
 impl Site {
     async fn build(env: &Env, args: &SurveyArgs, case: Case) -> CliResult<Self> {
-        let servers = || Servers::start(&args.dir, Some(&args.listen), args.osts, args.ost_bytes());
+        let listen = if args.tls { Listen::Tls(&args.listen) } else { Listen::InsecureLoopback(&args.listen) };
+        let servers = || {
+            let servers = Servers::start(&args.dir, listen, args.osts, args.ost_bytes())?;
+            servers.network().map(|network| (servers, env.with_network(network)))
+        };
         match case {
             Case::Disk => Disk::make(env, &args.dir, args.osts, args.ost_bytes()).await.map(Self::Disk),
             Case::Network => {
+                let env =
+                    &env.with_network(if args.tls { own_keys(env, &args.dir)? } else { Network::InsecureLoopback });
                 let echoes = Echoes::start(env, args.osts, args.rsz).await?;
                 let sessions = Sessions::start(env, &echoes.peers(), args.rsz).await?;
                 Ok(Self::Network(echoes, sessions))
             }
             Case::Netdisk => {
-                let servers = servers()?;
-                let sessions = Sessions::start(env, &servers.osts(), args.rsz).await?;
+                let (servers, env) = servers()?;
+                let sessions = Sessions::start(&env, &servers.osts(), args.rsz).await?;
                 Ok(Self::Netdisk(servers, sessions))
             }
             Case::Striped => {
-                let servers = servers()?;
-                let striped = Striped::mount(env, servers.mgs(), args.rsz).await?;
+                let (servers, env) = servers()?;
+                let striped = Striped::mount(&env, servers.mgs(), args.rsz).await?;
                 Ok(Self::Striped(servers, Box::new(striped)))
             }
         }
@@ -203,6 +216,14 @@ impl Site {
             Self::Disk(disk) => disk.run(work).await,
             Self::Network(_, sessions) | Self::Netdisk(_, sessions) => sessions.run(work).await,
             Self::Striped(_, striped) => striped.run(work).await,
+        }
+    }
+
+    /// CPU seconds so far: of this process, where the clients are, and of the servers' processes.
+    fn cpu_seconds(&self) -> f64 {
+        match self {
+            Self::Disk(_) | Self::Network(..) => posix::own_cpu_seconds(),
+            Self::Netdisk(servers, _) | Self::Striped(servers, _) => posix::own_cpu_seconds() + servers.cpu_seconds(),
         }
     }
 
@@ -226,6 +247,16 @@ impl Site {
     }
 }
 
+/// Keys for a server and clients that are this process alone.
+fn own_keys(env: &Env, dir: &Path) -> CliResult<Network> {
+    std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))?;
+    let (keys, now) = (dir.join(keys::DIR), Duration::from_nanos(u64::try_from(env.unix_time().0).unwrap_or(0)));
+    keys::make(&keys, new_uuid(env), now)?;
+    let network = keys::of_options(Some(&keys), false, keys::SERVER);
+    std::fs::remove_dir_all(&keys).doing(|| format!("cannot remove {}", keys.display()))?;
+    network
+}
+
 /// All rows of one case.
 async fn measure(env: &Env, args: &SurveyArgs, case: Case) -> CliResult<Vec<Row>> {
     let name = case.to_possible_value().expect("no case is hidden").get_name().to_owned();
@@ -239,12 +270,12 @@ async fn measure(env: &Env, args: &SurveyArgs, case: Case) -> CliResult<Vec<Row>
             let run = number as u32 * args.repetitions + repetition;
             let work = |phase| Work { phase, run, osts: args.osts, size: args.size, rsz: args.rsz, point: *point };
             for (phase, row) in Phase::TIMED.into_iter().zip(&mut of_point) {
-                let (work, began) = (work(phase), env.now());
+                let (work, began, cpu) = (work(phase), env.now(), site.cpu_seconds());
                 site.run(&work).await.doing(|| format!("{name}: {}", phase.name()))?;
                 let seconds = env.now().since(began).as_secs_f64();
-                let value = work.bytes() as f64 / MIB / seconds;
-                row.samples
-                    .push(Sample { value, details: vec![("MiB", work.bytes() as f64 / MIB), ("seconds", seconds)] });
+                let (mib, cpu) = (work.bytes() as f64 / MIB, site.cpu_seconds() - cpu);
+                let details = vec![("MiB", mib), ("seconds", seconds), ("cpu_s_per_GiB", cpu * 1024.0 / mib)];
+                row.samples.push(Sample { value: mib / seconds, details });
             }
             site.run(&work(Phase::Destroy)).await.doing(|| format!("{name}: cannot remove its objects"))?;
             bar.add(1);

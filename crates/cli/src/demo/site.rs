@@ -21,7 +21,7 @@ use forebay_proto::TargetId;
 use serde_json::Value;
 
 use crate::{
-    cluster_arg::ClusterArg,
+    cluster_arg::{ClusterArg, KeysArgs},
     down, mount, mount_point,
     serve::DisksArgs,
     server_processes, status, sync,
@@ -69,6 +69,7 @@ impl Site {
             metrics: None,
             metrics_public: false,
             recovery_window: None,
+            insecure_loopback: false,
             in_silence: true,
             disks: DisksArgs::default(),
         };
@@ -165,13 +166,15 @@ impl Site {
     /// The output of `forebay status`.
     pub fn status(&self) -> CliResult<Value> {
         let cluster = ClusterArg::Described(self.cluster.clone());
-        real::run(|env| async move { status::gather(&env, &cluster).await })
+        let network = cluster.network(&KeysArgs::default())?;
+        real::run(|env| async move { status::gather(&env.with_network(network), &cluster).await })
     }
 
     /// Makes everything that was written durable.
     pub fn sync(&self) -> CliResult {
         let cluster = ClusterArg::Described(self.cluster.clone());
-        real::run(|env| async move { sync::sync(&env, &cluster).await })
+        let network = cluster.network(&KeysArgs::default())?;
+        real::run(|env| async move { sync::sync(&env.with_network(network), &cluster).await })
     }
 
     /// Ends the demo now: programs might wait forever for a server that does not come back.

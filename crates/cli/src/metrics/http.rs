@@ -44,8 +44,8 @@ where
 {
     let (open, page) = (Rc::new(Cell::new(0)), Rc::new(page));
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let accepted = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 env.log(&format!("metrics: cannot accept a connection: {error}"));
                 env.sleep(PAUSE).await;
@@ -58,8 +58,12 @@ where
         open.set(open.get() + 1);
         let (env_of_task, open, page) = (env.clone(), open.clone(), page.clone());
         env.spawn(async move {
+            let answer = async {
+                let Ok((stream, _)) = accepted.handshake(&env_of_task).await else { return };
+                answer(stream, content_type, || page()).await;
+            };
             // A client that is slower, or has gone, gets nothing.
-            let _ = env_of_task.timeout(TIMEOUT, answer(stream, content_type, || page())).await;
+            let _ = env_of_task.timeout(TIMEOUT, answer).await;
             open.set(open.get() - 1);
         });
     }

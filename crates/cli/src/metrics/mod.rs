@@ -11,7 +11,7 @@ use std::{rc::Rc, time::Duration};
 
 use forebay_command::error::{CliError, CliResult, Doing};
 use forebay_env::{
-    Address, Env, Listener,
+    Address, Env, Listener, Network,
     sync::{mpsc, oneshot},
 };
 use forebay_target::{Target, TargetMetrics};
@@ -65,7 +65,8 @@ pub fn url(address: &Address) -> String {
 /// Opens the port, before any target is started.
 pub async fn listen(env: &Env, place: &Place) -> CliResult<Listener> {
     refuse_public(place)?;
-    env.listen(&place.address)
+    env.with_network(Network::Public)
+        .listen(&place.address)
         .await
         .doing(|| format!("cannot serve metrics at {}; give another --metrics HOST:PORT", plain(&place.address)))
 }

@@ -17,7 +17,11 @@ use forebay_env::{Address, Env, real};
 use forebay_proto::Transno;
 use serde_json::{Value, json};
 
-use crate::{ask, cluster_arg::ClusterArg, lost, metrics, mounts, server_processes};
+use crate::{
+    ask,
+    cluster_arg::{ClusterArg, KeysArgs},
+    lost, metrics, mounts, server_processes,
+};
 
 /// Of which cluster.
 #[derive(Debug, Args)]
@@ -28,6 +32,8 @@ pub struct StatusArgs {
     /// Sizes of requests of each target and device, instead of all together
     #[arg(long)]
     pub devices: bool,
+    #[command(flatten)]
+    pub keys: KeysArgs,
     /// Print JSON, which has all of it
     #[arg(long)]
     pub json: bool,
@@ -36,7 +42,8 @@ pub struct StatusArgs {
 /// Prints the status. If a target does not reply, it fails after printing what is known.
 pub fn run(args: &StatusArgs) -> CliResult {
     let cluster = ClusterArg::parse(&args.cluster)?;
-    let report = real::run(|env| async move { gather(&env, &cluster).await })?;
+    let network = cluster.network(&args.keys)?;
+    let report = real::run(|env| async move { gather(&env.with_network(network), &cluster).await })?;
     if args.json {
         println!("{report}");
     } else {

@@ -8,6 +8,7 @@ use std::{
 use forebay_command::{
     cluster::{self, Cluster},
     error::{CliError, CliResult, Doing},
+    keys,
 };
 use forebay_proto::TargetId;
 
@@ -68,12 +69,13 @@ impl Drop for Attempt {
     }
 }
 
-/// Removes the targets of an interrupted format. They hold nothing of value, because the description is written last.
+/// Removes the targets and keys of an interrupted format. They hold nothing of value, because the description is written last.
 pub fn clear_unfinished(dir: &Path) -> CliResult {
     if !dir.join(UNFINISHED).exists() {
         return Ok(());
     }
-    for name in target_dirs(dir) {
+    let keys = dir.join(keys::DIR).exists().then(|| keys::DIR.to_owned());
+    for name in target_dirs(dir).into_iter().chain(keys) {
         std::fs::remove_dir_all(dir.join(&name)).doing(|| format!("cannot remove the unfinished {name}"))?;
     }
     Ok(())

@@ -68,6 +68,10 @@ pub struct UpArgs {
     /// Listen at this TCP address and the ports behind it, instead of Unix sockets (first use only)
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<Address>,
+    /// With --listen: TCP without keys, at loopback addresses only. Any user of this machine can act as anyone (first use
+    /// only)
+    #[arg(long, requires = "listen")]
+    pub insecure_loopback: bool,
     /// When replies of the mount may leave: memory, data, commit [default: as last time, else data]
     #[arg(long, value_parser = level_values(), value_name = "LEVEL", hide_possible_values = true)]
     pub commit: Option<CommitLevel>,

@@ -1,10 +1,11 @@
 //! The cluster of a directory: as it was described at its first use, or formatted now.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use forebay_command::{
     cluster::{self, Cluster, Description, TargetEntry},
     error::{CliError, CliResult, Doing},
+    keys,
     paths::utf8,
     posix,
     progress::{self, Counts},
@@ -28,7 +29,9 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
     if args.mdts != 1 {
         return Err(CliError::usage(format!("--mdts {}: this version has one MDT per cluster", args.mdts)));
     }
-    args.listen.iter().try_for_each(listen_address::refuse_beyond_loopback)?;
+    if args.insecure_loopback {
+        args.listen.iter().try_for_each(listen_address::refuse_beyond_loopback)?;
+    }
     if !Cluster::find(&args.dir)? {
         return create(args);
     }
@@ -44,6 +47,9 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
             differs("--osts", format!("{} OSTs", cluster.ost_count()))
         }
         _ if args.separate && !cluster.description.separate => differs("--separate", "one process for all".into()),
+        _ if args.insecure_loopback && !cluster.description.insecure_loopback => {
+            differs("--insecure-loopback", "keys".into())
+        }
         _ => refuse_other_shape(args, &cluster).map(|()| cluster),
     }
 }
@@ -106,8 +112,10 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     if !args.in_silence {
         println!("{}", sizes.announcement(&dir, free));
     }
-    let uuid = real::run(|env| async move { format_all(&env, &dir, &ids, &sizes).await.map(|uuid| (uuid, dir, ids)) });
-    let (uuid, dir, ids) = uuid?;
+    let uuid = real::run(async |env| {
+        let uuid = format_all(&env, &dir, &ids, &sizes).await?;
+        keys::make(&dir.join(keys::DIR), uuid, since_1970(&env)).map(|()| uuid)
+    })?;
     let entry = |(id, listen): (&TargetId, String)| TargetEntry {
         name: id.to_string(),
         dir: id.to_string().into(),
@@ -121,12 +129,18 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
         metrics: None,
         metrics_public: false,
         recovery_window: None,
+        keys: None,
+        insecure_loopback: args.insecure_loopback,
         targets: ids.iter().zip(listen).map(entry).collect(),
     };
     let cluster = Cluster { dir, description };
     cluster.save()?;
     std::fs::remove_file(cluster.dir.join(UNFINISHED)).doing(|| format!("cannot write in {shown}"))?;
     Ok(cluster)
+}
+
+fn since_1970(env: &Env) -> Duration {
+    Duration::from_nanos(u64::try_from(env.unix_time().0).unwrap_or(0))
 }
 
 async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> CliResult<Uuid> {
@@ -140,8 +154,7 @@ async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> C
     Ok(cluster)
 }
 
-/// Unix sockets in DIR/run, or TCP if requested. Never TCP by default: servers trust every client that connects, and
-/// any user of the machine can. Errors: the sockets' paths would be too long.
+/// Unix sockets in DIR/run, or TCP if requested. Errors: the sockets' paths would be too long.
 fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResult<Vec<String>> {
     if let Some(first) = listen {
         return (0..ids.len())
@@ -149,12 +162,8 @@ fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResul
             .collect();
     }
     let longest = dir.join(format!("run/{}.sock", ids[0]));
-    cluster::socket_address(&longest).map_err(|words| {
-        CliError::usage(format!(
-            "{words}: give a shorter DIR, or --listen 127.0.0.1:PORT, where any user of this machine can connect and act as \
-             anyone"
-        ))
-    })?;
+    cluster::socket_address(&longest)
+        .map_err(|words| CliError::usage(format!("{words}: give a shorter DIR, or --listen 127.0.0.1:PORT")))?;
     Ok(ids.iter().map(|id| format!("unix:run/{id}.sock")).collect())
 }
 
@@ -168,7 +177,7 @@ mod tests {
         let short = addresses(Path::new("/x"), None, &ids).expect("addresses");
         assert_eq!(short, ["unix:run/MDT0000.sock", "unix:run/OST0000.sock"]);
         let long = addresses(&Path::new("/").join("x".repeat(100)), None, &ids).expect_err("too long").message;
-        assert!(long.contains("118 bytes") && long.contains("act as anyone"), "{long}");
+        assert!(long.contains("118 bytes") && long.contains("--listen"), "{long}");
         let given = addresses(Path::new("/x"), Some(&Address::Tcp("127.0.0.1:7700".into())), &ids).expect("addresses");
         assert_eq!(given, ["tcp:127.0.0.1:7700", "tcp:127.0.0.1:7701"]);
     }

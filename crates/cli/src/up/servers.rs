@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_command::{
     cluster::{self, Cluster},
     error::CliResult,
+    keys,
     paths::utf8,
     posix,
     processes::{self, Background, PidFile, Starting},
@@ -33,7 +34,8 @@ pub fn stop_stopped(cluster: &Cluster) -> CliResult {
     if running.is_empty() {
         return Ok(());
     }
-    let answers = real::run(async |env| ask::states(&env, &cluster.map()).await);
+    let network = keys::of_cluster(cluster, keys::ADMIN)?;
+    let answers = real::run(async |env| ask::states(&env.with_network(network), &cluster.map()).await);
     let reason = |id: TargetId| {
         let status = answers.iter().find(|answer| answer.id == id)?.status.as_ref().ok()?;
         (status.get("state")? == "stopped")

@@ -278,7 +278,7 @@ fn a_target_with_anothers_journal_is_refused() {
     }
     fs::write(twin.join("data.path"), format!("{}\n", site.path("OST0000/data").display())).expect("written");
     let mut serve = forebay();
-    serve.args(["serve", "--listen", "tcp:127.0.0.1:0"]).arg(&twin);
+    serve.args(["serve", "--insecure-loopback", "--listen", "tcp:127.0.0.1:0"]).arg(&twin);
     is_refused(&mut serve, 1, &["in use by another process", device.to_str().expect("UTF-8")]);
     site.down();
     site.is_well();

@@ -12,8 +12,8 @@ use tokio::task::LocalSet;
 
 use super::{Disks, disk, files, net};
 use crate::{
-    Address, Boxed, Disk, Env, EnvResult, FileLock, Listener, OpenDisk, Side, Stream, Time, UnixTime, env::Half,
-    sync::oneshot,
+    Address, Boxed, Disk, Env, EnvResult, FileLock, Network, OpenDisk, Side, Stream, Time, UnixTime, env::Half,
+    net::ListenerHalf, sync::oneshot,
 };
 
 /// Weak, because tasks hold their environment and the set holds the tasks.
@@ -24,7 +24,7 @@ pub(crate) struct RealEnv {
 
 /// The environment of the shard that runs `tasks`.
 pub(super) fn shard(tasks: Weak<LocalSet>, disks: Disks) -> Env {
-    Env { half: Half::Real(Rc::new(RealEnv { tasks, disks })) }
+    Env { half: Half::Real(Rc::new(RealEnv { tasks, disks })), network: Rc::default() }
 }
 
 impl RealEnv {
@@ -87,12 +87,12 @@ impl RealEnv {
         value
     }
 
-    pub(crate) async fn listen(&self, address: &Address) -> EnvResult<Listener> {
-        net::listen(address).await
+    pub(crate) async fn listen(&self, address: &Address, network: &Network) -> EnvResult<ListenerHalf> {
+        net::listen(address, network).await
     }
 
-    pub(crate) async fn connect(&self, address: &Address) -> EnvResult<Stream> {
-        net::connect(address).await
+    pub(crate) async fn connect(&self, address: &Address, network: &Network) -> EnvResult<Stream> {
+        net::connect(address, network).await
     }
 
     pub(crate) async fn open_disk(&self, path: &str, options: OpenDisk) -> EnvResult<Disk> {

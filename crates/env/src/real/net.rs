@@ -15,8 +15,9 @@ use super::{
     socket::{self, Socket, SocketReadHalf, SocketWriteHalf},
 };
 use crate::{
-    Address, EnvError, EnvErrorKind, EnvResult, Listener, PeerIdentity, Stream,
+    Address, EnvError, EnvErrorKind, EnvResult, Network, PeerIdentity, Stream,
     net::{ListenerHalf, ReadHalf, ReadHalfInner, WriteHalf, WriteHalfInner},
+    network::beyond_loopback,
 };
 
 pub(crate) enum RealListener {
@@ -35,19 +36,23 @@ pub(crate) enum RealWriteHalf {
     Mem(Arc<MemEnd>),
 }
 
-pub(super) async fn listen(address: &Address) -> EnvResult<Listener> {
+pub(super) async fn listen(address: &Address, network: &Network) -> EnvResult<ListenerHalf> {
     let half = match address {
-        Address::Tcp(host_port) => listen_tcp(host_port).await?,
+        Address::Tcp(host_port) => listen_tcp(host_port, network).await?,
         Address::Unix(path) => listen_unix(path)?,
         Address::Mem(name) => RealListener::Mem(mem::listen(name)?),
     };
-    Ok(Listener { half: ListenerHalf::Real(half) })
+    Ok(ListenerHalf::Real(half))
 }
 
-async fn listen_tcp(host_port: &str) -> EnvResult<RealListener> {
+async fn listen_tcp(host_port: &str, network: &Network) -> EnvResult<RealListener> {
     let error = |e| net_error(&format!("cannot listen on tcp:{host_port}"), &e);
     let listener = TcpListener::bind(host_port).await.map_err(error)?;
-    let address = Address::Tcp(listener.local_addr().map_err(error)?.to_string());
+    let local = listener.local_addr().map_err(error)?;
+    let address = Address::Tcp(local.to_string());
+    if network.is_loopback_only() && !local.ip().is_loopback() {
+        return Err(beyond_loopback(&address));
+    }
     Ok(RealListener::Tcp(listener, address))
 }
 
@@ -84,11 +89,14 @@ impl Drop for SocketFile {
     }
 }
 
-pub(super) async fn connect(address: &Address) -> EnvResult<Stream> {
+pub(super) async fn connect(address: &Address, network: &Network) -> EnvResult<Stream> {
     let error = |e| connect_error(&format!("cannot connect to {address}"), &e);
     match address {
         Address::Tcp(host_port) => {
             let socket = TcpStream::connect(host_port).await.map_err(error)?;
+            if network.is_loopback_only() && !socket.peer_addr().map_err(error)?.ip().is_loopback() {
+                return Err(beyond_loopback(address));
+            }
             tcp_stream(socket, &address.to_string())
         }
         Address::Unix(path) => {
@@ -125,6 +133,7 @@ fn stream(read: RealReadHalf, write: RealWriteHalf) -> Stream {
     Stream {
         read: ReadHalf { half: ReadHalfInner::Real(read) },
         write: WriteHalf { half: WriteHalfInner::Real(write) },
+        node: None,
     }
 }
 
@@ -168,7 +177,7 @@ impl RealListener {
             }
             Self::Mem(listener) => {
                 let (end, peer) = listener.accept().await;
-                Ok((mem_stream(end), PeerIdentity::Node(peer)))
+                Ok((mem_stream(end), PeerIdentity::Named(peer)))
             }
         }
     }

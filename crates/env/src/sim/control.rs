@@ -6,7 +6,7 @@ use super::{
     CpuCosts, CrashRecorder, DiskImage, DiskModel, Fault, Link, NodeId, Placement, Processors, Waking, env,
     executor::Sleep, thread::Thread, trace::Kind, world::World,
 };
-use crate::{Env, Time};
+use crate::{Env, Network, Time};
 
 /// A simulated world: its nodes, links, disks and time. Clones share it; dropping the last one ends it.
 ///
@@ -100,6 +100,16 @@ impl Sim {
     /// Adds a machine that runs nothing yet.
     pub fn add_node(&self, name: &str) -> NodeId {
         self.world().add_node(name)
+    }
+
+    /// Sets the connections over a network that shards of machines added from now on have. At first they need no keys.
+    pub fn set_network_of_new_nodes(&self, network: Network) {
+        *self.world().network_of_new_nodes.borrow_mut() = network;
+    }
+
+    /// Sets the connections over a network that shards of the node have from now on.
+    pub fn set_network(&self, node: NodeId, network: Network) {
+        self.world().node(node, |n| n.network = network);
     }
 
     /// An environment (a new shard) of the node's current life; begins a life if it has none.

@@ -8,8 +8,8 @@ use super::{
     world::World,
 };
 use crate::{
-    Address, Boxed, Disk, Env, EnvError, EnvErrorKind, EnvResult, Listener, OpenDisk, Side, Stream, Time, UnixTime,
-    env::Half, files::FileLock, sync::oneshot,
+    Address, Boxed, Disk, Env, EnvError, EnvErrorKind, EnvResult, Network, OpenDisk, Side, Stream, Time, UnixTime,
+    env::Half, files::FileLock, net::ListenerHalf, sync::oneshot,
 };
 
 /// Unix time when virtual time is zero: 2026-01-01.
@@ -26,7 +26,8 @@ pub(crate) struct SimEnv {
 /// The environment of a new shard.
 pub(crate) fn shard(world: &Rc<World>, node: NodeId, life: u64) -> Env {
     let env = SimEnv { world: world.clone(), node, life, busy_until: Cell::new(0) };
-    Env { half: Half::Sim(Rc::new(env)) }
+    let network = world.node(node, |n| n.network.clone());
+    Env { half: Half::Sim(Rc::new(env)), network: Rc::new(network) }
 }
 
 impl SimEnv {
@@ -74,12 +75,12 @@ impl SimEnv {
         value
     }
 
-    pub(crate) async fn listen(&self, address: &Address) -> EnvResult<Listener> {
+    pub(crate) async fn listen(&self, address: &Address, _: &Network) -> EnvResult<ListenerHalf> {
         self.check_alive()?;
         self.world.listen(self.node, address)
     }
 
-    pub(crate) async fn connect(&self, address: &Address) -> EnvResult<Stream> {
+    pub(crate) async fn connect(&self, address: &Address, _: &Network) -> EnvResult<Stream> {
         self.check_alive()?;
         let stream = self.world.connect(self.node, address).await?;
         self.check_alive()?;

@@ -18,7 +18,9 @@ use super::{
     stream::{self, Connection},
     world::World,
 };
-use crate::{Address, EnvError, EnvErrorKind, EnvResult, Listener, PeerIdentity, Stream, limits::ACCEPT_BACKLOG, net};
+use crate::{
+    Address, EnvError, EnvErrorKind, EnvResult, PeerIdentity, Stream, limits::ACCEPT_BACKLOG, net::ListenerHalf,
+};
 
 /// Interval at which a connection attempt over a cut link is retried.
 const CONNECT_RETRY: Duration = Duration::from_secs(1);
@@ -52,7 +54,7 @@ pub(crate) struct SimListener {
 }
 
 impl World {
-    pub(crate) fn listen(self: &Rc<Self>, node: NodeId, address: &Address) -> EnvResult<Listener> {
+    pub(crate) fn listen(self: &Rc<Self>, node: NodeId, address: &Address) -> EnvResult<ListenerHalf> {
         let mut network = self.network.borrow_mut();
         let address = network.with_port(address);
         let name = address.to_string();
@@ -63,7 +65,7 @@ impl World {
         }
         let state = Rc::new(ListenerState { node, address, queue: RefCell::default() });
         network.listeners.insert(name, state.clone());
-        Ok(Listener { half: net::ListenerHalf::Sim(SimListener { world: self.clone(), state }) })
+        Ok(ListenerHalf::Sim(SimListener { world: self.clone(), state }))
     }
 
     /// Requests a connection: the request takes the link's time there, the reply takes the link's time back.
@@ -122,7 +124,7 @@ impl World {
         let connection = Connection::new(network.next_connection, [client, server]);
         network.connections.insert(connection.id, connection.clone());
         drop(network);
-        let peer = PeerIdentity::Node(format!("{}#{}", self.node_name(client), connection.id));
+        let peer = PeerIdentity::Named(format!("{}#{}", self.node_name(client), connection.id));
         let mut queue = listener.queue.borrow_mut();
         queue.waiting.push_back((stream::stream(self, &connection, 1), peer));
         let waker = queue.waker.take();

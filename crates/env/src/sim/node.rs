@@ -16,6 +16,7 @@ use super::{
     trace::Kind,
     world::World,
 };
+use crate::Network;
 
 /// A machine: what survives a crash, and its current state.
 pub(crate) struct Node {
@@ -30,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) cores: Vec<u64>,
     /// CPU cost of messages; none: no cost.
     pub(crate) costs: Option<Rc<CpuCosts>>,
+    /// Connections of its shards over a network.
+    pub(crate) network: Network,
     pub(crate) devices: BTreeMap<String, Rc<Device>>,
     pub(crate) models: BTreeMap<String, DiskModel>,
     pub(crate) placements: BTreeMap<String, Placement>,
@@ -53,6 +56,7 @@ impl World {
             clock_offset_ns: 0,
             cores: Vec::new(),
             costs: None,
+            network: self.network_of_new_nodes.borrow().clone(),
             devices: BTreeMap::new(),
             models: BTreeMap::new(),
             placements: BTreeMap::new(),

@@ -266,6 +266,7 @@ pub(crate) fn stream(world: &Rc<World>, connection: &Rc<Connection>, end: usize)
     Stream {
         read: net::ReadHalf { half: net::ReadHalfInner::Sim(SimReadHalf(end.clone())) },
         write: net::WriteHalf { half: net::WriteHalfInner::Sim(SimWriteHalf(end)) },
+        node: None,
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct World {
     /// Chance of the test itself.
     pub(crate) test_chance: Chance,
     pub(crate) nodes: RefCell<Vec<Node>>,
+    pub(crate) network_of_new_nodes: RefCell<crate::Network>,
     pub(crate) network: RefCell<Network>,
     pub(crate) recording: RefCell<Recording>,
     running: Cell<bool>,
@@ -44,6 +45,7 @@ impl World {
             chance: Chance::new(seed, 0),
             test_chance: Chance::new(seed, 1),
             nodes: RefCell::default(),
+            network_of_new_nodes: RefCell::new(crate::Network::InsecureLoopback),
             network: RefCell::default(),
             recording: RefCell::default(),
             running: Cell::new(false),

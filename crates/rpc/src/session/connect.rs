@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use forebay_env::{Address, Stream};
+use forebay_env::{Address, Bug, EnvErrorKind, Stream, planted};
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply, SessionId, Transno, Uuid,
     message::{Connect, ConnectReply, FrameHeader, FrameKind, Op, features},
@@ -98,6 +98,7 @@ async fn round(inner: &Rc<Inner>) -> End {
     for address in &resolve.addresses(target) {
         let tried = match inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await {
             Ok(Ok(stream)) => converse(inner, address, stream).await,
+            Ok(Err(error)) if error.kind == EnvErrorKind::Permission => inner.refused_or_away(error.message),
             Ok(Err(error)) => End::Away(format!("{address}: {error}")),
             Err(_) => End::Away(format!("{address}: no connection within {:?}", limits::CONNECT_TIMEOUT)),
         };
@@ -114,6 +115,12 @@ async fn round(inner: &Rc<Inner>) -> End {
 
 /// Connects to the target, then reads until the connection ends.
 async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
+    if let Some(node) = stream.node()
+        && !node.role.may_serve(inner.options.target.kind)
+        && !planted(Bug::RoleNotChecked)
+    {
+        return End::Another(format!("{address}: {node} answers, which may not serve {}", inner.options.target));
+    }
     let (read, write) = stream.split();
     let (mut reader, outbox) = (FrameReader::new(read), Rc::new(Outbox::default()));
     let writing = outbox.clone();
@@ -123,7 +130,7 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
     let greeted = inner.env.timeout(limits::CONNECT_TIMEOUT, read_greeting(&mut reader, &outbox)).await;
     let reply = match greeted {
         Ok(Ok(reply)) => reply,
-        Ok(Err(GreetingError::Frame(error @ FrameError::Version { .. }))) => {
+        Ok(Err(GreetingError::Frame(error @ (FrameError::Version { .. } | FrameError::Untrusted(_))))) => {
             return inner.refused_or_away(format!("{address}: {error}"));
         }
         Ok(Err(GreetingError::Frame(error))) => return End::Away(format!("{address}: {error}")),

@@ -30,6 +30,7 @@ use crate::{
     Cluster, ClusterOptions,
     faults::{kill_and_boot, random_ms},
     setup::{draw_level, slow_down},
+    tls,
 };
 use actor::{Actor, Notes, Stop};
 use kernel::Kernel;
@@ -100,6 +101,7 @@ const FAULTS_PER_ROUND: u64 = 12;
 pub fn run_history(seed: u64, options: &HistoryOptions) -> Result<HistoryReport, String> {
     let sim = Sim::new(seed);
     sim.set_trace(options.trace);
+    tls::draw(&sim);
     let run = Run::new(&sim, options);
     sim.block_on(run.whole()).map_err(|error| {
         format!("seed {seed}: {error}\nrepeat it: cargo run --release -p xtask -- seed {seed} --of histories --trace")

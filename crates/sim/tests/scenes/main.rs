@@ -16,6 +16,7 @@ mod grants;
 mod holes;
 mod inline;
 mod inline_bounds;
+mod keys;
 mod late_recovery;
 mod layouts;
 mod leases;

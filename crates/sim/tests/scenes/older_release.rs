@@ -252,7 +252,8 @@ fn a_client_of_an_older_release_gets_a_frame_that_says_which_version_the_server_
 /// A session of a client with a server that answers its Connect with these bytes.
 async fn answered(sim: &Sim, answer: Vec<Bytes>) -> (ClientSession, Result<(), RpcError>) {
     let here = address(TargetId::ost(0));
-    let mut listener = sim.env(sim.add_node("server")).listen(&here).await.expect("it listens");
+    let env = sim.env(sim.add_node("server"));
+    let mut listener = env.listen(&here).await.expect("it listens");
     let options = SessionOptions {
         cluster: Uuid::default(),
         target: TargetId::ost(0),
@@ -262,7 +263,8 @@ async fn answered(sim: &Sim, answer: Vec<Bytes>) -> (ClientSession, Result<(), R
         pins: PinBudget::new(1 << 20),
     };
     let session = ClientSession::start(&sim.env(sim.add_node("client")), options);
-    let (stream, _) = listener.accept().await.expect("it connects");
+    let accepted = listener.accept().await.expect("it connects");
+    let (stream, _) = accepted.handshake(&env).await.expect("it is a plain stream");
     let (read, mut write) = stream.split();
     let mut reader = FrameReader::new(read);
     let header = reader.header().await.expect("it sends a Connect");

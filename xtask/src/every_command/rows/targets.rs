@@ -43,12 +43,15 @@ pub const ROWS: &[Row] = &[
     prepare(lose_target),
     ok("journal free {d}/shared {gone}", "is free"),
     prepare(describe),
+    ok("keys new {d}/keys --cluster 11111111-2222-3333-4444-555555555555", "the keys of cluster 11111111"),
+    ok("keys for {d}/keys {d}/for --role client --name n1", "client n1"),
+    ok("serve {d}/MDT0000 --listen tcp:127.0.0.1:{port} --keys {d}/none", "cannot read {d}/none").is_refused(),
     ok(
-        "serve {d}/MDT0000 {d}/OST0000 --listen tcp:127.0.0.1:{port} --map {d}/cluster.toml --recovery-window 2s --mdt-cache 256MiB \
+        "serve {d}/MDT0000 {d}/OST0000 --listen tcp:127.0.0.1:{port} --insecure-loopback --map {d}/cluster.toml --recovery-window 2s --mdt-cache 256MiB \
          --metrics 127.0.0.1:{port+8} --metrics-public --forgetful-disks",
         "metrics at http://127.0.0.1:{port+8}/metrics",
     )
-    .beside("serving MDT0000 at tcp:127.0.0.1:{port}", &[ok("df 127.0.0.1:{port}", "OST0000")]),
+    .beside("serving MDT0000 at tcp:127.0.0.1:{port}", &[ok("df --insecure-loopback 127.0.0.1:{port}", "OST0000")]),
     ok("journal move {d}/OST0000 {d}/moved", "lies in {d}/moved now"),
     // An OST that has lost its journal.
     prepare(|site| remove(site, "moved")),

@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use crate::{Address, EnvErrorKind, PeerIdentity, real, testing::scratch_dir};
+use crate::{Address, EnvErrorKind, Network, PeerIdentity, real, testing::scratch_dir};
 
 #[test]
 fn a_stale_socket_file_is_replaced_and_a_living_one_is_not() {
@@ -19,6 +19,7 @@ fn a_stale_socket_file_is_replaced_and_a_living_one_is_not() {
 #[test]
 fn large_messages_of_many_odd_parts_cross_every_transport() {
     real::run(|env| async move {
+        let env = env.with_network(Network::InsecureLoopback);
         let dir = scratch_dir(&env);
         for text in ["tcp:127.0.0.1:0", &format!("unix:{dir}/socket"), "mem:large-messages"] {
             let mut listener = env.listen(&text.parse().unwrap()).await.unwrap();
@@ -31,7 +32,7 @@ fn large_messages_of_many_odd_parts_cross_every_transport() {
                     write.write_all(&parts).await.unwrap();
                 }
             });
-            let (stream, _) = listener.accept().await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap().handshake(&env).await.unwrap();
             let (mut read, _write) = stream.split();
             let total: usize = (0..200).map(|i| i * 37).sum();
             for round in 0..20u8 {
@@ -52,14 +53,15 @@ fn a_unix_socket_tells_which_user_and_process_connects_and_tcp_tells_nothing() {
         let dir = scratch_dir(&env);
         let mut listener = env.listen(&format!("unix:{dir}/socket").parse().unwrap()).await.unwrap();
         let _client = env.connect(&listener.address()).await.unwrap();
-        let (_, peer) = listener.accept().await.unwrap();
+        let accepted = listener.accept().await.unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
         // SAFETY: it only returns numbers.
         let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-        assert_eq!(peer, PeerIdentity::Process { uid, gid, pid: Some(own) });
+        assert_eq!(*accepted.peer(), PeerIdentity::Process { uid, gid, pid: Some(own) });
+        let env = env.with_network(Network::InsecureLoopback);
         let mut listener = env.listen(&"tcp:127.0.0.1:0".parse().unwrap()).await.unwrap();
         let _client = env.connect(&listener.address()).await.unwrap();
-        assert!(matches!(listener.accept().await.unwrap().1, PeerIdentity::Unknown(_)));
+        assert!(matches!(listener.accept().await.unwrap().peer(), PeerIdentity::Unknown(_)));
     });
 }
 
@@ -67,6 +69,7 @@ fn a_unix_socket_tells_which_user_and_process_connects_and_tcp_tells_nothing() {
 #[test]
 fn writing_to_a_closed_connection_is_disconnected() {
     real::run(|env| async move {
+        let env = env.with_network(Network::InsecureLoopback);
         let mut listener = env.listen(&"tcp:127.0.0.1:0".parse().unwrap()).await.unwrap();
         let mut client = env.connect(&listener.address()).await.unwrap();
         drop(listener.accept().await.unwrap());

@@ -24,7 +24,7 @@ fn pair(sim: &Sim) -> (NodeId, NodeId, Stream, Stream) {
 async fn connect(client: &Env, server: &Env) -> (Stream, Stream) {
     let mut listener = server.listen(&address()).await.unwrap();
     let stream = client.connect(&listener.address()).await.unwrap();
-    (stream, listener.accept().await.unwrap().0)
+    (stream, listener.accept().await.unwrap().stream)
 }
 
 fn is_disconnected<T>(result: crate::EnvResult<T>) -> bool {
@@ -131,7 +131,7 @@ fn a_crash_disconnects_the_peer_and_closes_the_listener() {
         let (client_node, server_node) = (sim.add_node("client"), sim.add_node("server"));
         sim.start(server_node, |env| async move {
             let mut listener = env.listen(&address()).await.unwrap();
-            let (stream, _) = listener.accept().await.unwrap();
+            let stream = listener.accept().await.unwrap().stream;
             std::future::pending::<()>().await;
             drop(stream);
         });

@@ -194,8 +194,8 @@ fn busy_world(seed: u64) -> u64 {
     sim.start(b, |env| async move {
         let mut listener = env.listen(&server_address).await.unwrap();
         let disk = super::open(&env).await;
-        while let Ok((stream, _)) = listener.accept().await {
-            let (mut read, _write) = stream.split();
+        while let Ok(accepted) = listener.accept().await {
+            let (mut read, _write) = accepted.stream.split();
             let mut byte = [0];
             while read.read_exact(&mut byte).await.is_ok() {
                 disk.write(u64::from(byte[0]) * 4096, super::sector(byte[0])).await.unwrap();

@@ -1,0 +1,64 @@
+//! `forebay keys`: the keys of a cluster that was set up by hand, and those of further hosts.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+use forebay_command::{
+    error::CliResult,
+    keys::{make, make_for},
+    posix,
+};
+use forebay_env::real;
+use forebay_keys::Role;
+use forebay_proto::Uuid;
+
+/// What to do with keys.
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make the authority of a cluster, and keys of this host's servers and of the administrator
+    New(NewArgs),
+    /// Make the keys of another host, to be copied there
+    For(ForArgs),
+}
+
+/// Of which cluster.
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// The new directory; whoever reads it can be anyone in the cluster
+    pub dir: PathBuf,
+    /// The cluster, as `forebay format mdt` printed it
+    #[arg(long, value_name = "UUID")]
+    pub cluster: Uuid,
+}
+
+/// For whom.
+#[derive(Debug, Args)]
+pub struct ForArgs {
+    /// The directory with the authority: DIR/keys of `forebay up`, or that of `forebay keys new`
+    pub keys: PathBuf,
+    /// The other host's new directory, to be copied there with `scp -pr`
+    pub to: PathBuf,
+    /// What the host may be: mds, ost, client, admin
+    #[arg(long)]
+    pub role: Role,
+    /// The host's name in the cluster
+    #[arg(long, value_name = "HOST")]
+    pub name: String,
+}
+
+/// Runs the command.
+pub fn run(command: &KeysCommand) -> CliResult {
+    posix::for_owner_alone();
+    let now = real::run(async |env| Duration::from_nanos(u64::try_from(env.unix_time().0).unwrap_or(0)));
+    match command {
+        KeysCommand::New(args) => {
+            make(&args.dir, args.cluster, now)?;
+            println!("the keys of cluster {} are in {}", args.cluster, args.dir.display());
+        }
+        KeysCommand::For(args) => {
+            let node = make_for(&args.keys, &args.to, args.role, &args.name, now)?;
+            println!("the keys of {node} are in {}: copy them to that host, and remove them here", args.to.display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! Two hosts with keys of one cluster, and others that have none. The hosts are network namespaces: needs root, `ip` and
+//! /dev/fuse; without them the tests say so and skip.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the administrator
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
+    path::Path,
+    process::{Command, Output},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use common::{Scratch, forebay, mounts::can_mount, mounts::soon, words};
+
+/// Where the servers of the first host listen.
+const SERVERS: &str = "10.77.0.1:4500";
+/// Bytes of a file that must not be seen on the wire.
+const SECRET: &[u8; 32] = b"a result that nobody may see yet";
+
+/// Two hosts with a cable between them.
+struct Hosts {
+    names: [String; 2],
+}
+
+impl Hosts {
+    /// `None`: this machine cannot make hosts.
+    fn new(name: &str) -> Option<Self> {
+        let names = ["a", "b"].map(|end| format!("fb{}{name}{end}", std::process::id()));
+        let ip =
+            |words: &str| Command::new("ip").args(words.split(' ')).output().is_ok_and(|said| said.status.success());
+        if !can_mount() {
+            return None;
+        }
+        if !ip(&format!("netns add {}", names[0])) {
+            eprintln!("skipped: network namespaces need root and ip(8)");
+            return None;
+        }
+        let hosts = Self { names };
+        let [a, b] = &hosts.names;
+        assert!(ip(&format!("netns add {b}")));
+        assert!(ip(&format!("link add e0 netns {a} type veth peer name e0 netns {b}")));
+        for (number, name) in hosts.names.iter().enumerate() {
+            assert!(ip(&format!("-n {name} address add 10.77.0.{}/24 dev e0", number + 1)));
+            assert!(ip(&format!("-n {name} link set e0 up")) && ip(&format!("-n {name} link set lo up")));
+        }
+        Some(hosts)
+    }
+
+    /// The file of a host's network.
+    fn network(&self, host: usize) -> String {
+        format!("/run/netns/{}", self.names[host])
+    }
+
+    /// Our program on a host.
+    fn forebay(&self, host: usize, arguments: &[&str]) -> Output {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.network(host))).arg(forebay().get_program());
+        command.args(arguments).output().expect("nsenter is part of util-linux")
+    }
+
+    fn succeeds(&self, host: usize, arguments: &[&str]) -> String {
+        let output = self.forebay(host, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", words(&output));
+        words(&output)
+    }
+
+    fn fails(&self, host: usize, arguments: &[&str], said: &str) {
+        let output = self.forebay(host, arguments);
+        assert!(!output.status.success() && words(&output).contains(said), "{arguments:?}: {}", words(&output));
+    }
+
+    /// Runs `work` on a thread that is on a host.
+    fn on<T: Send + 'static>(&self, host: usize, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let network = File::open(self.network(host)).expect("a namespace");
+        thread::spawn(move || {
+            // SAFETY: an open descriptor; it changes this thread alone.
+            assert_eq!(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+            work()
+        })
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "delete", name]).output();
+        }
+    }
+}
+
+/// Listens to all packets of a host.
+struct Wire {
+    stop: Arc<AtomicBool>,
+    bytes: Arc<AtomicU64>,
+    seen: Arc<AtomicBool>,
+    listening: Option<JoinHandle<()>>,
+}
+
+impl Wire {
+    fn tap(hosts: &Hosts, host: usize) -> Self {
+        let (stop, bytes, seen) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<AtomicBool>)>::default();
+        let (ready, (stop2, bytes2, seen2)) =
+            (Arc::new(AtomicBool::new(false)), (stop.clone(), bytes.clone(), seen.clone()));
+        let is_ready = ready.clone();
+        let listening = hosts.on(host, move || {
+            let all = i32::from((libc::ETH_P_ALL as u16).to_be());
+            // SAFETY: it only makes a descriptor.
+            let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, all) };
+            assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+            // SAFETY: it is new and nobody else's.
+            let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(socket) });
+            ready.store(true, Ordering::SeqCst);
+            let mut packet = vec![0; 256 << 10];
+            while !stop2.load(Ordering::SeqCst) {
+                match socket.read(&mut packet) {
+                    Ok(length) => {
+                        bytes2.fetch_add(length as u64, Ordering::SeqCst);
+                        if packet[..length].windows(SECRET.len()).any(|bytes| bytes == SECRET) {
+                            seen2.store(true, Ordering::SeqCst);
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(1)),
+                    Err(_) => {}
+                }
+            }
+        });
+        assert!(soon(|| is_ready.load(Ordering::SeqCst)), "it listens");
+        Self { stop, bytes, seen, listening: Some(listening) }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = self.listening.take().map(JoinHandle::join);
+    }
+}
+
+/// A cluster on the first host, with keys of the second.
+struct Site {
+    hosts: Hosts,
+    scratch: Scratch,
+}
+
+impl Site {
+    fn new(name: &str) -> Option<Self> {
+        let site = Self { hosts: Hosts::new(name)?, scratch: Scratch::new(&format!("keys-{name}")) };
+        let (dir, keys) = (site.path("c"), site.path("c/keys"));
+        let sizes = ["--osts", "2", "--ost-size", "128MiB", "--mdt-size", "128MiB"];
+        let up = ["up", &dir, "--no-mount", "--listen", SERVERS];
+        site.hosts.succeeds(0, &[&up[..], &sizes].concat());
+        site.hosts.succeeds(0, &["keys", "for", &keys, &site.path("n1"), "--role", "client", "--name", "n1"]);
+        fs::create_dir(site.path("mnt")).expect("made");
+        Some(site)
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.scratch.path())
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("c/log/servers.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.hosts.forebay(1, &["umount", "--force", &self.path("mnt")]);
+        let _ = self.hosts.forebay(0, &["down", &self.path("c"), "--force"]);
+    }
+}
+
+#[test]
+fn a_host_with_a_key_mounts_what_another_serves_and_the_wire_shows_nothing_of_it() {
+    let Some(site) = Site::new("mount") else { return };
+    let (mnt, keys) = (site.path("mnt"), site.path("n1"));
+    let wire = Wire::tap(&site.hosts, 1);
+    site.hosts.succeeds(1, &["mount", "--keys", &keys, SERVERS, &mnt]);
+    let bytes = SECRET.repeat(4 << 15);
+    let file = Path::new(&mnt).join("result");
+    fs::write(&file, &bytes).and_then(|()| File::open(&file)?.sync_all()).expect("written and synced");
+    // The servers are restarted, and the mount goes on.
+    site.hosts.succeeds(0, &["down", &site.path("c"), "--force"]);
+    site.hosts.succeeds(0, &["up", &site.path("c"), "--no-mount"]);
+    assert!(fs::read(&file).expect("read") == bytes);
+    for command in ["status", "df", "sync"] {
+        site.hosts.succeeds(1, &[command, "--keys", &keys, SERVERS]);
+    }
+    site.hosts.succeeds(1, &["umount", &mnt]);
+    assert!(site.log().contains("client n1 at tcp:10.77.0.2:"), "{}", site.log());
+    assert!(wire.bytes.load(Ordering::SeqCst) > bytes.len() as u64 / 2 && !wire.seen.load(Ordering::SeqCst));
+    // Plain bytes would have been seen.
+    let listener = site.hosts.on(0, || TcpListener::bind("10.77.0.1:4600").expect("a port")).join().expect("bound");
+    let sent = site.hosts.on(1, || TcpStream::connect("10.77.0.1:4600").and_then(|mut to| to.write_all(SECRET)));
+    sent.join().expect("it ends").expect("sent");
+    drop(listener);
+    assert!(soon(|| wire.seen.load(Ordering::SeqCst)), "the tap hears nothing");
+}
+
+#[test]
+fn a_host_without_the_clusters_key_is_refused_in_words_and_the_log_has_one_line_of_it() {
+    let Some(site) = Site::new("refused") else { return };
+    let (mnt, other) = (site.path("mnt"), site.path("other"));
+    site.hosts.fails(1, &["mount", SERVERS, &mnt], "--keys DIR");
+    site.hosts.fails(1, &["status", "--insecure-loopback", SERVERS], "not an address of this machine");
+    let uuid = "11111111-2222-3333-4444-555555555555";
+    site.hosts.succeeds(1, &["keys", "new", &other, "--cluster", uuid]);
+    for command in [&["mount", "--keys", &other, SERVERS, &mnt][..], &["status", "--keys", &other, SERVERS]] {
+        site.hosts.fails(1, command, "another cluster");
+    }
+    // A key that others can read.
+    let key = site.path("n1/client.key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("chmod");
+    site.hosts.fails(1, &["mount", "--keys", &site.path("n1"), SERVERS, &mnt], "chmod 400");
+    // Plain text gets no answer in plain text.
+    let before = site.log().lines().count();
+    let answer = site.hosts.on(1, || {
+        let mut to = TcpStream::connect(SERVERS).expect("connected");
+        to.write_all(b"FBF1\x02\0 and more that is no TLS").expect("sent");
+        let mut answer = Vec::new();
+        let _ = to.read_to_end(&mut answer);
+        answer
+    });
+    let answer = answer.join().expect("it ends");
+    assert!(!answer.windows(4).any(|bytes| bytes == b"FBF1"), "{answer:?}");
+    assert!(soon(|| site.log().lines().count() > before), "{}", site.log());
+    let log = site.log();
+    let new: Vec<&str> = log.lines().skip(before).collect();
+    assert!(new.len() == 1 && new[0].contains("does not speak TLS") && new[0].contains("10.77.0.2"), "{new:?}");
+    // A client's key serves nothing, and a server that has no keys does not start.
+    let output = site.hosts.forebay(1, &["serve", &site.path("c/OST0000"), "--listen", "10.77.0.2:4500"]);
+    assert!(words(&output).contains("TCP needs the cluster's keys"), "{}", words(&output));
+}

@@ -1,0 +1,238 @@
+//! The keys in a directory of files: `authority.crt`, and of each key that the host has `NAME.crt` and `NAME.key`.
+//!
+//! A cluster's own directory has `keys/`: there the authority's key is, the servers' and the administrator's.
+//!
+//! Invariant: a private key is in a file that only its owner can read from the moment it is made; one that others can
+//! read is refused.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // keys are read before there is a shard
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions, read_to_string},
+    io::{ErrorKind, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use forebay_env::{Address, Network};
+use forebay_keys::{Authority, Keys, NodeKey, NodeName, Role, Validity, certificate_to_pem};
+use forebay_proto::Uuid;
+
+use crate::{
+    cluster::Cluster,
+    error::{CliError, CliResult, Doing},
+};
+
+/// Name of the directory with the keys of a cluster's first host.
+pub const DIR: &str = "keys";
+/// The key of a host's servers.
+pub const SERVER: &str = "server";
+/// The key of the administrator, and of mounts on a server's host.
+pub const ADMIN: &str = "admin";
+/// The key of a host that only mounts.
+const CLIENT: &str = "client";
+const AUTHORITY: &str = "authority";
+
+/// How long a certificate is valid.
+const LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Clocks of hosts may differ by this much.
+const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
+
+/// Makes the authority of a new cluster, and the keys of its first host, in a new directory. It is `now` (time since 1970).
+pub fn make(keys: &Path, cluster: Uuid, now: Duration) -> CliResult {
+    make_dir(keys)?;
+    let authority = Authority::make(cluster).doing(|| "cannot make the cluster's authority".into())?;
+    let certificate = authority.certificate(now.saturating_sub(CLOCKS_APART));
+    let certificate = certificate.doing(|| "cannot make the authority's certificate".into())?;
+    write(keys, &format!("{AUTHORITY}.crt"), &certificate_to_pem(&certificate), 0o644)?;
+    write(keys, &format!("{AUTHORITY}.key"), &authority.key_pem(), 0o400)?;
+    for role in [Role::Mds, Role::Admin] {
+        issue(&authority, keys, role, &host_name(), now)?;
+    }
+    sync(keys)
+}
+
+/// Makes the keys of another host in a new directory `to`, signed by the authority whose keys are in `keys`.
+pub fn make_for(keys: &Path, to: &Path, role: Role, host: &str, now: Duration) -> CliResult<NodeName> {
+    let certificate = read(keys.join(format!("{AUTHORITY}.crt")))?;
+    let path = keys.join(format!("{AUTHORITY}.key"));
+    refuse_readable(&path)?;
+    let key = read(path)?;
+    // Each certificate that it has signed says whose authority it is.
+    let cluster = load(keys, ADMIN)?.cluster();
+    let authority = Authority::from_key_pem(cluster, &key);
+    let authority = authority.doing(|| format!("the authority's key in {}", keys.display()))?;
+    let node = NodeName::new(cluster, role, host).map_err(|error| CliError::usage(error.to_string()))?;
+    make_dir(to)?;
+    write(to, &format!("{AUTHORITY}.crt"), &certificate, 0o644)?;
+    issue(&authority, to, role, host, now)?;
+    sync(to).map(|()| node)
+}
+
+/// Makes a key and a certificate for it.
+fn issue(authority: &Authority, dir: &Path, role: Role, host: &str, now: Duration) -> CliResult {
+    let signed = || {
+        let (key, node) = (NodeKey::make()?, NodeName::new(authority.cluster(), role, host)?);
+        let validity = Validity { from: now.saturating_sub(CLOCKS_APART), to: now + LIFE };
+        let certificate = authority.sign(&node, key.public_key(), validity)?;
+        Ok((certificate_to_pem(&certificate), key.pem()))
+    };
+    let signed = signed().map_err(|error: forebay_keys::KeyError| CliError::failed(error.to_string()));
+    let (certificate, key) = signed?;
+    let name = file_name(role);
+    write(dir, &format!("{name}.crt"), &certificate, 0o644)?;
+    write(dir, &format!("{name}.key"), &key, 0o400)
+}
+
+/// How the files of a host's key are called.
+fn file_name(role: Role) -> &'static str {
+    match role {
+        Role::Mds | Role::Ost | Role::Router => SERVER,
+        Role::Admin => ADMIN,
+        Role::Client => CLIENT,
+    }
+}
+
+fn make_dir(dir: &Path) -> CliResult {
+    DirBuilder::new().mode(0o700).create(dir).doing(|| format!("cannot make {}", dir.display()))
+}
+
+fn sync(dir: &Path) -> CliResult {
+    File::open(dir).and_then(|dir| dir.sync_all()).doing(|| format!("cannot write in {}", dir.display()))
+}
+
+fn write(dir: &Path, name: &str, text: &str, mode: u32) -> CliResult {
+    let path = dir.join(name);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().doing(|| format!("cannot write {}", path.display()))
+}
+
+/// This host's name, of the characters that a node's name may have.
+fn host_name() -> String {
+    let name = read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let fits = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    let name: String = name.trim().chars().filter(fits).take(63).collect();
+    if name.is_empty() { "host".into() } else { name }
+}
+
+/// The connections over a network of a program that uses the cluster's servers, or is one (`name`: [`SERVER`]).
+pub fn of_cluster(cluster: &Cluster, name: &str) -> CliResult<Network> {
+    let addresses = cluster.targets().into_iter().flat_map(|target| target.addresses);
+    if !addresses.into_iter().any(|address| matches!(address, Address::Tcp(_))) {
+        return Ok(Network::Closed);
+    }
+    if cluster.description.insecure_loopback {
+        return Ok(Network::InsecureLoopback);
+    }
+    let dir = cluster.dir.join(cluster.description.keys.as_deref().unwrap_or(Path::new(DIR)));
+    if !dir.exists() {
+        return Err(CliError::failed(format!(
+            "{} listens at TCP addresses and has no keys, so anybody could act as anyone. If only this machine's users \
+             can, and may, add `insecure_loopback = true` to its {}; else make keys with `forebay keys new`",
+            cluster.dir.display(),
+            crate::cluster::FILE,
+        )));
+    }
+    load(&dir, name).map(Network::Keys)
+}
+
+/// The connections of a program that was given `--keys DIR` (or not) and `--insecure-loopback` (or not).
+pub fn of_options(keys: Option<&Path>, insecure_loopback: bool, name: &str) -> CliResult<Network> {
+    match keys {
+        Some(dir) => {
+            let names = [name, ADMIN, CLIENT, SERVER];
+            let found = names.into_iter().find(|name| dir.join(format!("{name}.key")).exists());
+            load(dir, found.unwrap_or(name)).map(Network::Keys)
+        }
+        None if insecure_loopback => Ok(Network::InsecureLoopback),
+        None => Ok(Network::Closed),
+    }
+}
+
+fn load(dir: &Path, name: &str) -> CliResult<Arc<Keys>> {
+    let authority = read(dir.join(format!("{AUTHORITY}.crt")))?;
+    let certificate = read(dir.join(format!("{name}.crt")))?;
+    let path = dir.join(format!("{name}.key"));
+    refuse_readable(&path)?;
+    let keys = Keys::from_pem(&authority, &certificate, &read(path)?);
+    keys.map(Arc::new).doing(|| format!("the keys in {}", dir.display()))
+}
+
+fn read(path: PathBuf) -> CliResult<String> {
+    read_to_string(&path).map_err(|error| {
+        let more = match error.kind() {
+            ErrorKind::NotFound => "; `forebay up DIR` makes a cluster's keys in DIR/keys, when it is formatted",
+            ErrorKind::PermissionDenied => "; only the user who started the servers, and root, may read it",
+            _ => "",
+        };
+        CliError::failed(format!("cannot read {}: {error}{more}", path.display()))
+    })
+}
+
+/// Refuses a private key that others can read.
+fn refuse_readable(path: &Path) -> CliResult {
+    let Ok(metadata) = path.metadata() else { return Ok(()) };
+    match metadata.mode() & 0o7777 {
+        mode if mode & 0o077 == 0 => Ok(()),
+        mode => Err(CliError::failed(format!(
+            "{0} has mode {mode:04o}: whoever can read it can be this host. `chmod 400 {0}`, and have new keys made if \
+             somebody else may have read it",
+            path.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+    #[test]
+    fn keys_of_a_new_cluster_are_files_for_their_owner_alone_and_others_are_refused() {
+        let scratch = std::env::temp_dir().join(format!("forebay-keys-{}", std::process::id()));
+        fs::create_dir(&scratch).expect("a directory");
+        let cluster = Uuid([7; 16]);
+        let dir = scratch.join(DIR);
+        make(&dir, cluster, NOW).expect("keys");
+        let mode = |path: &Path| path.metadata().expect("it is there").mode() & 0o777;
+        assert_eq!(mode(&dir), 0o700);
+        let mut seen = Vec::new();
+        for entry in fs::read_dir(&dir).expect("a directory") {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name().into_string())).expect("an entry");
+            let name = name.expect("ASCII");
+            assert!(!name.ends_with(".key") || mode(&path) == 0o400, "{name}");
+            seen.push(name);
+        }
+        seen.sort();
+        assert_eq!(seen, ["admin.crt", "admin.key", "authority.crt", "authority.key", "server.crt", "server.key"]);
+        for (name, role) in [(SERVER, Role::Mds), (ADMIN, Role::Admin)] {
+            let keys = load(&dir, name).expect(name);
+            assert_eq!((keys.cluster(), keys.name().role), (cluster, role));
+        }
+        let key = dir.join("admin.key");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o440)).expect("chmod");
+        let error = load(&dir, ADMIN).expect_err("the group can read it").message;
+        assert!(error.contains("0440") && error.contains("chmod 400"), "{error}");
+        assert!(make(&dir, cluster, NOW).is_err(), "there are keys already");
+        let other = scratch.join("other");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).expect("chmod");
+        make_for(&dir, &other, Role::Client, "n1", NOW).expect("keys");
+        let keys = load(&other, CLIENT).expect("keys");
+        assert_eq!((keys.cluster(), keys.name().role, keys.name().name()), (cluster, Role::Client, "n1"));
+        assert!(!other.join("authority.key").exists());
+        assert!(make_for(&dir, &scratch.join("x"), Role::Client, "a b", NOW).is_err(), "that is not a name");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("chmod");
+        fs::copy(dir.join("server.key"), &key).expect("a copy");
+        let error = load(&dir, ADMIN).expect_err("it is another's key").message;
+        assert!(error.contains(&dir.display().to_string()), "{error}");
+        fs::remove_dir_all(&scratch).expect("it is removed");
+    }
+}

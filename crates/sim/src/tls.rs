@@ -1,0 +1,38 @@
+//! Runs whose connections are TLS.
+
+use std::{sync::Arc, time::Duration};
+
+use forebay_env::{Network, sim::Sim};
+use forebay_keys::{Authority, Keys, NodeKey, NodeName, Role, Validity};
+use forebay_proto::Uuid;
+
+/// Of so many seeds, one runs over TLS.
+const ONE_IN: u64 = 8;
+/// 2020 to 2040: any time that a simulated clock shows.
+const VALIDITY: Validity =
+    Validity { from: Duration::from_secs(1_577_836_800), to: Duration::from_secs(2_208_988_800) };
+
+/// Has the machines that are added from now on talk TLS, if this is a seed for it.
+pub(crate) fn draw(sim: &Sim) {
+    if sim.seed() % ONE_IN == 3 {
+        sim.set_network_of_new_nodes(network(Role::Mds, "everybody"));
+    }
+}
+
+/// Keys of a new cluster's node. Keys are the system's chance, not the seed's, but all have the same length, so
+/// the same seed gives the same trace.
+pub fn network(role: Role, name: &str) -> Network {
+    let cluster = Uuid([9; 16]);
+    let keys = || {
+        let authority = Authority::make(cluster)?;
+        keys_of(&authority, role, name)
+    };
+    Network::Keys(Arc::new(keys().expect("keys can be made")))
+}
+
+/// Keys of a node that `authority` signs.
+pub fn keys_of(authority: &Authority, role: Role, name: &str) -> forebay_keys::KeyResult<Keys> {
+    let (key, node) = (NodeKey::make()?, NodeName::new(authority.cluster(), role, name)?);
+    let certificate = authority.sign(&node, key.public_key(), VALIDITY)?;
+    Keys::new(&authority.certificate(VALIDITY.from)?, certificate, &key)
+}
