@@ -38,9 +38,10 @@ impl KeysArgs {
 
     /// The connections over a network of a program at `addresses`, that uses the key `name` if there are several.
     pub fn network(&self, addresses: &[Address], name: &str) -> CliResult<Network> {
-        match addresses.iter().any(|address| matches!(address, Address::Tcp(_))) {
-            true => keys::of_options(self.keys.as_deref(), self.insecure_loopback, name),
-            false => Ok(Network::Closed),
+        // Other targets may be at TCP addresses.
+        match self.is_unset() && !addresses.iter().any(|address| matches!(address, Address::Tcp(_))) {
+            true => Ok(Network::Closed),
+            false => keys::of_options(self.keys.as_deref(), self.insecure_loopback, name),
         }
     }
 

@@ -32,6 +32,17 @@ pub fn is_loopback(address: &Address) -> CliResult<bool> {
     Ok(host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
+/// Refuses addresses that no client can connect to.
+pub fn refuse_unspecified(address: &Address) -> CliResult {
+    let Address::Tcp(text) = address else { return Ok(()) };
+    let (host, _) = split_port(text)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified()) {
+        true => Err(CliError::usage(format!("{address}: clients are told this address; name the one that they reach"))),
+        false => Ok(()),
+    }
+}
+
 /// Refuses addresses that other machines can reach: without keys a server trusts every client that connects.
 pub fn refuse_beyond_loopback(address: &Address) -> CliResult {
     if is_loopback(address)? {

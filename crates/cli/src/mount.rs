@@ -47,7 +47,7 @@ pub struct MountArgs {
     #[arg(value_name = "MNT")]
     pub mnt: PathBuf,
     /// Options, as in fstab: commit=memory|data|commit, pin=SIZE, rpc=SIZE, rpcs_in_flight=N, writeback=SIZE, readcache=SIZE,
-    /// inline=SIZE, ro, suid, dev, noexec, noatime, relatime, strictatime, nodiratime, allow_other, transport=auto|dev|uring; with remount ro, rw, suid, dev, noexec of a mount change
+    /// inline=SIZE, ro, suid, dev, noexec, noatime, relatime, strictatime, nodiratime, allow_other, transport=auto|dev|uring, keys=DIR, insecure-loopback; with remount ro, rw, suid, dev, noexec of a mount change
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     #[command(flatten)]

@@ -177,6 +177,7 @@ fn impossible_arguments_of_up_format_and_serve_are_refused_with_advice() {
         (&["up", &empty, "--ost-size", "1MiB"], 2, "64 MiB or more"),
         (&["up", &empty, "--mdts", "2"], 2, "one MDT"),
         (&["up", &empty, "--listen", "0.0.0.0:7700", "--insecure-loopback"], 2, "other machines"),
+        (&["up", &empty, "--listen", "0.0.0.0:7700"], 2, "the one that they reach"),
         (&["up", &empty, "--osts", "0"], 2, "--osts 0"),
         (&["serve", &empty, "--listen", "127.0.0.1:0"], 2, "TCP needs the cluster's keys"),
         (&["serve", &empty, "--listen", "0.0.0.0:0", "--insecure-loopback"], 2, "other machines"),

@@ -133,25 +133,38 @@ pub fn of_cluster(cluster: &Cluster, name: &str) -> CliResult<Network> {
     if !dir.exists() {
         return Err(CliError::failed(format!(
             "{} listens at TCP addresses and has no keys, so anybody could act as anyone. If only this machine's users \
-             can, and may, add `insecure_loopback = true` to its {}; else make keys with `forebay keys new`",
+             can, and may, add `insecure_loopback = true` to its {}; else `forebay keys new` makes keys",
             cluster.dir.display(),
             crate::cluster::FILE,
         )));
     }
-    load(&dir, name).map(Network::Keys)
+    let keys = load_one(&dir, name)?;
+    if keys.cluster() != cluster.uuid() {
+        return Err(CliError::failed(format!(
+            "the keys in {} are of cluster {}, and this is cluster {}",
+            dir.display(),
+            keys.cluster(),
+            cluster.uuid()
+        )));
+    }
+    Ok(Network::Keys(keys))
 }
 
 /// The connections of a program that was given `--keys DIR` (or not) and `--insecure-loopback` (or not).
 pub fn of_options(keys: Option<&Path>, insecure_loopback: bool, name: &str) -> CliResult<Network> {
     match keys {
-        Some(dir) => {
-            let names = [name, ADMIN, CLIENT, SERVER];
-            let found = names.into_iter().find(|name| dir.join(format!("{name}.key")).exists());
-            load(dir, found.unwrap_or(name)).map(Network::Keys)
-        }
+        Some(dir) => load_one(dir, name).map(Network::Keys),
         None if insecure_loopback => Ok(Network::InsecureLoopback),
         None => Ok(Network::Closed),
     }
+}
+
+/// The keys called `name`, or others that are there in their place. Servers need their own.
+fn load_one(dir: &Path, name: &str) -> CliResult<Arc<Keys>> {
+    let others: &[&str] = if name == SERVER { &[] } else { &[ADMIN, CLIENT, SERVER] };
+    let names = std::iter::once(&name).chain(others);
+    let found = names.copied().find(|name| dir.join(format!("{name}.key")).exists());
+    load(dir, found.unwrap_or(name))
 }
 
 fn load(dir: &Path, name: &str) -> CliResult<Arc<Keys>> {

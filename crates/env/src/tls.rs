@@ -240,6 +240,10 @@ fn seal<Data>(
     }
 }
 
+fn too_long() -> EnvError {
+    EnvError::new(EnvErrorKind::Permission, "TLS: a handshake message longer than any of ours")
+}
+
 fn closed() -> EnvError {
     EnvError::new(EnvErrorKind::Disconnected, "TLS: the other side has closed the connection")
 }
@@ -314,7 +318,7 @@ async fn secure(stream: Stream, side: Side) -> EnvResult<Secured> {
         }
         flush(&session, &mut write).await?;
         if session.borrow().incoming.len() >= TLS_HANDSHAKE_BYTES {
-            break Err(EnvError::new(EnvErrorKind::Permission, "TLS: a handshake longer than any of ours"));
+            break Err(too_long());
         }
         fill(&session, &mut read, 0).await?;
     };
@@ -408,6 +412,10 @@ impl TlsReadHalf {
             }
             match next {
                 Next::Again => {}
+                // Less than a record is left, but for the parts of a long handshake message.
+                Next::More | Next::Ready if self.session.borrow().incoming.len() >= TLS_HANDSHAKE_BYTES => {
+                    return Err(too_long());
+                }
                 Next::More | Next::Ready => fill(&self.session, &mut self.inner, buf.len() - filled).await?,
                 Next::Closed => return Err(closed()),
             }

@@ -38,6 +38,11 @@ impl Uuid {
         u64::from_be_bytes(self.0[8..].try_into().expect("a uuid has 16 bytes"))
     }
 
+    /// True for a life of a server.
+    pub fn is_life(&self) -> bool {
+        self.0[..4] == LIFE
+    }
+
     /// True if both are lives of one server, and this is the later one.
     pub fn is_later_life(&self, other: &Self) -> bool {
         self.0[..4] == LIFE && self.0[..12] == other.0[..12] && self.0[12..] > other.0[12..]

@@ -90,6 +90,9 @@ impl Core {
         if node.role == Role::Router {
             return refused(format!("{node} forwards for others, and has no session of its own"));
         }
+        if connect.client.is_life() && node.role != Role::Mds {
+            return refused(format!("{node} is no MDS, and client {} is one", connect.client));
+        }
         let is_its =
             |session: &Session| session.client == connect.client || connect.client.is_later_life(&session.client);
         let sessions = self.sessions.borrow();
@@ -341,6 +344,11 @@ impl Core {
     /// Fences a client: ends its session and refuses all its later requests. The fence is in the same transaction as
     /// the reply.
     pub(crate) async fn fence(&self, ctx: &Context, body: &[u8]) -> Attempt<Answer> {
+        if let Some(PeerIdentity::Node { node, .. }) = ctx.peer()
+            && node.role != Role::Mds
+        {
+            return Err(ErrorReply::new(Errno::EPERM, format!("{node} may not fence clients")).into());
+        }
         let client = Fence::from_bytes(body)?.client;
         if planted(Bug::FenceSkipped) {
             ctx.prefetch::<[u8; 0]>(&[]).await?;

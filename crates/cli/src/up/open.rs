@@ -47,6 +47,16 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
             differs("--osts", format!("{} OSTs", cluster.ost_count()))
         }
         _ if args.separate && !cluster.description.separate => differs("--separate", "one process for all".into()),
+        _ if args.insecure_loopback
+            && !cluster.description.insecure_loopback
+            && !cluster.dir.join(keys::DIR).exists() =>
+        {
+            Err(CliError::usage(format!(
+                "--insecure-loopback: {} is older than keys; add `insecure_loopback = true` to its {}",
+                args.dir.display(),
+                cluster::FILE
+            )))
+        }
         _ if args.insecure_loopback && !cluster.description.insecure_loopback => {
             differs("--insecure-loopback", "keys".into())
         }
@@ -157,6 +167,7 @@ async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> C
 /// Unix sockets in DIR/run, or TCP if requested. Errors: the sockets' paths would be too long.
 fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResult<Vec<String>> {
     if let Some(first) = listen {
+        listen_address::refuse_unspecified(first)?;
         return (0..ids.len())
             .map(|number| listen_address::nth(first, number).map(|address| address.to_string()))
             .collect();

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use forebay_env::{Address, Bug, EnvErrorKind, Stream, planted};
+use forebay_env::{Address, Bug, EnvError, EnvErrorKind, Stream, planted};
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply, SessionId, Transno, Uuid,
     message::{Connect, ConnectReply, FrameHeader, FrameKind, Op, features},
@@ -98,7 +98,7 @@ async fn round(inner: &Rc<Inner>) -> End {
     for address in &resolve.addresses(target) {
         let tried = match inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await {
             Ok(Ok(stream)) => converse(inner, address, stream).await,
-            Ok(Err(error)) if error.kind == EnvErrorKind::Permission => inner.refused_or_away(error.message),
+            Ok(Err(error)) if is_untrusted(address, &error) => End::Stopped(error.message),
             Ok(Err(error)) => End::Away(format!("{address}: {error}")),
             Err(_) => End::Away(format!("{address}: no connection within {:?}", limits::CONNECT_TIMEOUT)),
         };
@@ -111,6 +111,11 @@ async fn round(inner: &Rc<Inner>) -> End {
     }
     resolve.unreached(target);
     end.unwrap_or_else(|| End::Away("no address is known".into()))
+}
+
+/// The other side has no certificate that this side believes. (At a Unix socket, this user may not connect.)
+fn is_untrusted(address: &Address, error: &EnvError) -> bool {
+    error.kind == EnvErrorKind::Permission && !matches!(address, Address::Unix(_))
 }
 
 /// Connects to the target, then reads until the connection ends.
@@ -130,7 +135,11 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
     let greeted = inner.env.timeout(limits::CONNECT_TIMEOUT, read_greeting(&mut reader, &outbox)).await;
     let reply = match greeted {
         Ok(Ok(reply)) => reply,
-        Ok(Err(GreetingError::Frame(error @ (FrameError::Version { .. } | FrameError::Untrusted(_))))) => {
+        // Somebody else may be in its place, or a clock is wrong: it may be mended.
+        Ok(Err(GreetingError::Frame(error @ FrameError::Untrusted(_)))) => {
+            return End::Stopped(format!("{address}: {error}"));
+        }
+        Ok(Err(GreetingError::Frame(error @ FrameError::Version { .. }))) => {
             return inner.refused_or_away(format!("{address}: {error}"));
         }
         Ok(Err(GreetingError::Frame(error))) => return End::Away(format!("{address}: {error}")),
