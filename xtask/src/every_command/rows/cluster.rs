@@ -145,6 +145,8 @@ pub const ROWS: &[Row] = &[
         "in {d}/far",
     ),
     ok("mount 127.0.0.1:{port+8} {d}/m2", "TCP needs the cluster's keys").ends_with(1),
+    ok("mount 127.0.0.1:{port+8} {d}/m2 -o noatime,keys={d}/far/keys", ""),
+    ok("umount {d}/m2", ""),
     ok("mount --keys {d}/far/keys 127.0.0.1:{port+8} {d}/m2", ""),
     ok("df {d}/m2", "TCP needs the cluster's keys").ends_with(1),
     ok("df --keys {d}/far/keys {d}/m2", "OST0000"),
