@@ -1,6 +1,6 @@
 //! `forebay keys`: the keys of a cluster that was set up by hand, and those of further hosts.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use forebay_command::{
@@ -49,7 +49,7 @@ pub struct ForArgs {
 /// Runs the command.
 pub fn run(command: &KeysCommand) -> CliResult {
     posix::for_owner_alone();
-    let now = real::run(async |env| Duration::from_nanos(u64::try_from(env.unix_time().0).unwrap_or(0)));
+    let now = real::run(async |env| env.unix_time().since_1970());
     match command {
         KeysCommand::New(args) => {
             make(&args.dir, args.cluster, now)?;

@@ -10,6 +10,13 @@ pub struct Time(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct UnixTime(pub i64);
 
+impl UnixTime {
+    /// Time since 1970; zero before it.
+    pub fn since_1970(self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
+    }
+}
+
 /// A timeout passed before the future was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;

@@ -6,7 +6,7 @@
 //! Invariant: with keys, no byte of a caller leaves over a network, and none reaches a caller, before the other side has
 //! shown a certificate of the cluster.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc};
 
 use forebay_keys::{Keys, NodeName};
 
@@ -71,7 +71,7 @@ impl Accepted {
     /// side likes.
     pub async fn handshake(self, env: &Env) -> EnvResult<(Stream, PeerIdentity)> {
         let Some(keys) = self.keys else { return Ok((self.stream, self.peer)) };
-        let stream = named(&keys, tls::accept(self.stream, keys.to_accept(since_1970(env))).await?)?;
+        let stream = named(&keys, tls::accept(self.stream, keys.to_accept(env.unix_time().since_1970())).await?)?;
         let node = stream.node().cloned().expect("it was named a moment ago");
         Ok((stream, PeerIdentity::Node { node, address: self.peer.to_string() }))
     }
@@ -96,7 +96,7 @@ impl Env {
         let keys = self.network.keys_for(address)?;
         let stream = self.connect_plain(address, &self.network).await?;
         let Some(keys) = keys else { return Ok(stream) };
-        let (config, name) = keys.to_connect(since_1970(self));
+        let (config, name) = keys.to_connect(self.unix_time().since_1970());
         let secured = async { named(&keys, tls::connect(stream, config, name).await?) };
         secured.await.map_err(|error| EnvError::new(error.kind, format!("{address}: {}", error.message)))
     }
@@ -107,10 +107,6 @@ fn named(keys: &Keys, secured: tls::Secured) -> EnvResult<Stream> {
     let refused = |error: forebay_keys::KeyError| EnvError::new(EnvErrorKind::Permission, format!("TLS: {error}"));
     let node: NodeName = keys.peer(Some(&secured.certificates)).map_err(refused)?.name;
     Ok(Stream { node: Some(Rc::new(node)), ..secured.stream })
-}
-
-fn since_1970(env: &Env) -> Duration {
-    Duration::from_nanos(u64::try_from(env.unix_time().0).unwrap_or(0))
 }
 
 #[cfg(test)]

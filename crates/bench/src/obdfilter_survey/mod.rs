@@ -18,10 +18,7 @@ mod plan;
 mod sessions;
 mod striped;
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use forebay_command::{
@@ -250,7 +247,7 @@ impl Site {
 /// Keys for a server and clients that are this process alone.
 fn own_keys(env: &Env, dir: &Path) -> CliResult<Network> {
     std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))?;
-    let (keys, now) = (dir.join(keys::DIR), Duration::from_nanos(u64::try_from(env.unix_time().0).unwrap_or(0)));
+    let (keys, now) = (dir.join(keys::DIR), env.unix_time().since_1970());
     keys::make(&keys, new_uuid(env), now)?;
     let network = keys::of_options(Some(&keys), false, keys::SERVER);
     std::fs::remove_dir_all(&keys).doing(|| format!("cannot remove {}", keys.display()))?;

@@ -1,6 +1,6 @@
 //! The cluster of a directory: as it was described at its first use, or formatted now.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use forebay_command::{
     cluster::{self, Cluster, Description, TargetEntry},
@@ -124,7 +124,7 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     }
     let uuid = real::run(async |env| {
         let uuid = format_all(&env, &dir, &ids, &sizes).await?;
-        keys::make(&dir.join(keys::DIR), uuid, since_1970(&env)).map(|()| uuid)
+        keys::make(&dir.join(keys::DIR), uuid, env.unix_time().since_1970()).map(|()| uuid)
     })?;
     let entry = |(id, listen): (&TargetId, String)| TargetEntry {
         name: id.to_string(),
@@ -147,10 +147,6 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     cluster.save()?;
     std::fs::remove_file(cluster.dir.join(UNFINISHED)).doing(|| format!("cannot write in {shown}"))?;
     Ok(cluster)
-}
-
-fn since_1970(env: &Env) -> Duration {
-    Duration::from_nanos(u64::try_from(env.unix_time().0).unwrap_or(0))
 }
 
 async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> CliResult<Uuid> {

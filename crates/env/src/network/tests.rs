@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_keys::{Authority, KeyResult, NodeKey, Role, Validity};
 use forebay_proto::Uuid;
@@ -8,7 +10,7 @@ use crate::{real, testing::on_both};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn keys(env: &Env, authority: &Authority, role: Role, name: &str) -> Network {
-    let now = since_1970(env);
+    let now = env.unix_time().since_1970();
     let make = || -> KeyResult<Keys> {
         let (key, node) = (NodeKey::make()?, NodeName::new(authority.cluster(), role, name)?);
         let validity = Validity { from: now.saturating_sub(DAY), to: now + DAY };
