@@ -72,8 +72,11 @@ pub const LOSSES: usize = 64;
 pub const REQUESTS_PER_CONNECTION: usize = forebay_proto::limits::SLOTS as usize * 2;
 /// Connections that one server keeps open at once.
 pub const CONNECTIONS: usize = 32 << 10;
-/// Connections of one server that may be in their TLS handshake at once. One takes some 100 KiB.
+/// Connections of one server that may be in their TLS handshake at once; a new one displaces the oldest. One takes some
+/// 100 KiB.
 pub const HANDSHAKES: usize = 512;
+/// A listener logs refused connections at most once in this time, with their number.
+pub const REFUSAL_LOG: Duration = Duration::from_secs(1);
 /// A connection without a session is closed when its next header, or the rest of that request, takes longer than this.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest body of a request on a connection without a session (it may have no bulk at all).

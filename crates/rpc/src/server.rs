@@ -1,12 +1,16 @@
 //! The server's half of connections: accepts, reads requests, hands them over, writes replies.
 //!
 //! Invariant: nothing of a connection reaches the handler before its handshake is over ([`Accepted::handshake`]), and at most
-//! `limits::HANDSHAKES` connections are in theirs.
+//! `limits::HANDSHAKES` connections are in theirs (`handshakes`).
+//! Invariant: what strangers do takes at most one log line a second (`refusals`).
 //! Invariant: a connection has at most `limits::REQUESTS_PER_CONNECTION` requests in execution; with that many, it is
 //! not read.
 //! Invariant: bulk is read only when the gate has space for it, so memory is bounded whatever clients do. Every
 //! connection may have one frame's bulk beyond the gate: otherwise replays that wait for each other could never arrive.
 //! Not here: sessions, and what requests mean (crate `target`).
+
+mod handshakes;
+mod refusals;
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,6 +24,10 @@ use forebay_proto::{
     message::{FrameHeader, FrameKind},
 };
 
+use self::{
+    handshakes::{Handshakes, Unfinished},
+    refusals::Refusals,
+};
 use crate::{
     frame::{Frame, FrameError, FrameReader, Outbox},
     latch::Latch,
@@ -152,7 +160,14 @@ impl Drop for Pass {
 
 /// Accepts connections until `stop` is raised; then closes those it accepted.
 pub async fn serve(env: &Env, mut listener: Listener, handler: Rc<dyn Handler>, gate: Rc<BulkGate>, stop: Rc<Latch>) {
-    let open = Rc::new(RefCell::new(OpenConnections::default()));
+    let shared = Rc::new(Shared {
+        handler,
+        gate,
+        stop: stop.clone(),
+        open: RefCell::default(),
+        handshakes: Rc::default(),
+        refusals: Rc::default(),
+    });
     loop {
         let accepted = forebay_env::sync::select! {
             biased;
@@ -160,42 +175,41 @@ pub async fn serve(env: &Env, mut listener: Listener, handler: Rc<dyn Handler>, 
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(accepted) => {
-                let refusal = open.borrow().refusal();
-                match refusal {
-                    None => start_handshake(env, accepted, &handler, &gate, &open, &stop),
-                    Some(why) => env.log(&format!("{}: refused, {why}", accepted.peer())),
-                }
+            Ok(accepted) if shared.open.borrow().is_full() => {
+                let words =
+                    format!("{}: refused: {} connections are open already", accepted.peer(), limits::CONNECTIONS);
+                shared.refusals.say(env, words);
             }
+            Ok(accepted) => start_handshake(env, accepted, &shared),
             Err(error) => {
                 env.log(&format!("cannot accept a connection on {}: {error}", listener.address()));
                 env.sleep(limits::BACKOFF_MAX).await;
             }
         }
     }
-    open.borrow().close_all();
+    shared.open.borrow().close_all();
+}
+
+/// What the connections of one listener share.
+struct Shared {
+    handler: Rc<dyn Handler>,
+    gate: Rc<BulkGate>,
+    stop: Rc<Latch>,
+    open: RefCell<OpenConnections>,
+    handshakes: Rc<Handshakes>,
+    refusals: Rc<Refusals>,
 }
 
 #[derive(Default)]
 struct OpenConnections {
     next: u64,
-    /// Connections in their handshake.
-    handshakes: usize,
     open: std::collections::BTreeMap<u64, Rc<Connection>>,
 }
 
 impl OpenConnections {
-    /// Why no other connection is taken.
-    fn refusal(&self) -> Option<String> {
-        match () {
-            () if self.open.len() >= limits::CONNECTIONS => {
-                Some(format!("{} connections are open already", limits::CONNECTIONS))
-            }
-            () if self.handshakes >= limits::HANDSHAKES => {
-                Some(format!("{} connections have not shown who they are", limits::HANDSHAKES))
-            }
-            () => None,
-        }
+    /// No other connection is taken.
+    fn is_full(&self) -> bool {
+        self.open.len() >= limits::CONNECTIONS
     }
 
     fn close_all(&self) {
@@ -204,44 +218,44 @@ impl OpenConnections {
 }
 
 /// Learns who is at the other side, then serves it.
-fn start_handshake(
-    env: &Env,
-    accepted: Accepted,
-    handler: &Rc<dyn Handler>,
-    gate: &Rc<BulkGate>,
-    open: &Rc<RefCell<OpenConnections>>,
-    stop: &Rc<Latch>,
-) {
-    open.borrow_mut().handshakes += 1;
-    let (env2, handler, gate, open, stop) = (env.clone(), handler.clone(), gate.clone(), open.clone(), stop.clone());
+fn start_handshake(env: &Env, accepted: Accepted, shared: &Rc<Shared>) {
+    let unfinished = shared.handshakes.begin();
+    let (env2, shared) = (env.clone(), shared.clone());
     env.begin(async move {
         let address = accepted.peer().to_string();
-        let handshake = env2.timeout(limits::GREETING_TIMEOUT, accepted.handshake(&env2)).await;
-        open.borrow_mut().handshakes -= 1;
-        match handshake {
-            Ok(Ok((stream, peer))) if !stop.is_raised() => {
-                start_connection(&env2, stream, peer, &handler, &gate, &open);
-            }
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => env2.log(&format!("{address}: refused: {error}")),
-            Err(_) => env2.log(&format!("{address}: refused: no handshake within {:?}", limits::GREETING_TIMEOUT)),
+        match finish_handshake(&env2, accepted, unfinished).await {
+            Ok((stream, peer)) if !shared.stop.is_raised() => start_connection(&env2, stream, peer, &shared),
+            Ok(_) => {}
+            Err(why) => shared.refusals.say(&env2, format!("{address}: refused: {why}")),
         }
     });
 }
 
-fn start_connection(
+/// The stream and who is at its other side. Errors: why it is refused.
+async fn finish_handshake(
     env: &Env,
-    stream: Stream,
-    peer: PeerIdentity,
-    handler: &Rc<dyn Handler>,
-    gate: &Rc<BulkGate>,
-    open: &Rc<RefCell<OpenConnections>>,
-) {
+    accepted: Accepted,
+    unfinished: Unfinished,
+) -> Result<(Stream, PeerIdentity), String> {
+    let handshake = env.timeout(limits::GREETING_TIMEOUT, accepted.handshake(env));
+    forebay_env::sync::select! {
+        biased;
+        finished = handshake => match finished {
+            Ok(finished) => finished.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no handshake within {:?}", limits::GREETING_TIMEOUT)),
+        },
+        () = unfinished.displaced() => {
+            Err(format!("{} newer connections have not shown who they are either", limits::HANDSHAKES))
+        }
+    }
+}
+
+fn start_connection(env: &Env, stream: Stream, peer: PeerIdentity, shared: &Rc<Shared>) {
     let (read, write) = stream.split();
     let connection =
         Rc::new(Connection { peer, session: Cell::new(SessionId(0)), outbox: Outbox::default(), load: Rc::default() });
     let number = {
-        let mut open = open.borrow_mut();
+        let mut open = shared.open.borrow_mut();
         open.next += 1;
         let number = open.next;
         open.open.insert(number, connection.clone());
@@ -249,29 +263,27 @@ fn start_connection(
     };
     let writing = connection.clone();
     env.spawn(async move { writing.outbox.write_to(write).await });
-    let (env2, handler, gate, open) = (env.clone(), handler.clone(), gate.clone(), open.clone());
+    let (env2, shared) = (env.clone(), shared.clone());
     env.spawn(async move {
-        run_connection(&env2, FrameReader::new(read), &connection, &handler, &gate).await;
-        open.borrow_mut().open.remove(&number);
-        handler.disconnected(&connection);
+        run_connection(&env2, FrameReader::new(read), &connection, &shared).await;
+        shared.open.borrow_mut().open.remove(&number);
+        shared.handler.disconnected(&connection);
     });
 }
 
 /// Reads until the connection breaks or is closed; logs why, unless it was simply disconnected.
-async fn run_connection(
-    env: &Env,
-    mut reader: FrameReader,
-    connection: &Rc<Connection>,
-    handler: &Rc<dyn Handler>,
-    gate: &Rc<BulkGate>,
-) {
+async fn run_connection(env: &Env, mut reader: FrameReader, connection: &Rc<Connection>, shared: &Shared) {
     let error = forebay_env::sync::select! {
         biased;
         () = connection.outbox.closed() => return,
-        error = read_requests(env, &mut reader, connection, handler, gate) => error,
+        error = read_requests(env, &mut reader, connection, &shared.handler, &shared.gate) => error,
     };
     if !matches!(error, FrameError::Disconnected(_)) {
-        env.log(&format!("{}: {error}", connection.peer));
+        let words = format!("{}: {error}", connection.peer);
+        match connection.session.get() {
+            SessionId(0) => shared.refusals.say(env, words),
+            _ => env.log(&words),
+        }
         connection.send(farewell(&error));
         connection.finish();
         // The other side may never read it.

@@ -4,17 +4,19 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use forebay_env::{Address, Env, sim::Sim};
+use forebay_env::{Address, Env, Network, sim::Sim};
+use forebay_keys::{Authority, KeyResult, Keys, NodeKey, NodeName, Role, Validity};
 use forebay_proto::{
-    Decode, Encode, ErrorReply,
+    Decode, Encode, ErrorReply, Uuid,
     message::{Empty, FrameHeader, FrameKind, Op, Ping, Status, StatusReply},
 };
 use forebay_rpc::{
-    Frame, FrameError, FrameReader, Latch,
+    Frame, FrameError, FrameReader, Latch, limits,
     server::{BulkGate, Connection, Handler, Request, serve},
 };
 
@@ -49,7 +51,12 @@ fn address() -> Address {
 }
 
 fn start(sim: &Sim, bulk_bytes: u64) -> (Env, Rc<Counting>, Rc<BulkGate>) {
+    start_with(sim, bulk_bytes, Network::Closed)
+}
+
+fn start_with(sim: &Sim, bulk_bytes: u64, network: Network) -> (Env, Rc<Counting>, Rc<BulkGate>) {
     let (server, client) = (sim.add_node("server"), sim.add_node("client"));
+    sim.set_network(server, network);
     let (handler, gate): (Rc<Counting>, _) = (Rc::default(), BulkGate::new(bulk_bytes));
     let (h, g) = (handler.clone(), gate.clone());
     sim.start(server, move |env| async move {
@@ -208,4 +215,45 @@ fn a_server_that_answers_garbage_is_passed_over_for_the_next_address() {
         assert_eq!(reply.map(|reply| reply.json), Ok("{}".into()));
     });
     assert_eq!(handler.requests.get(), 1);
+}
+
+fn keys(authority: &Authority, role: Role) -> Network {
+    // 2020 to 2040: any time that a simulated clock shows.
+    let validity = Validity { from: Duration::from_secs(1_577_836_800), to: Duration::from_secs(2_208_988_800) };
+    let make = || -> KeyResult<Keys> {
+        let (key, node) = (NodeKey::make()?, NodeName::new(authority.cluster(), role, "n1")?);
+        let certificate = authority.sign(&node, key.public_key(), validity)?;
+        Keys::new(&authority.certificate(validity.from)?, certificate, &key)
+    };
+    Network::Keys(Arc::new(make().expect("keys")))
+}
+
+/// More connections than may be in their handshake, which say nothing
+#[test]
+fn half_open_connections_give_way_to_a_node_of_the_cluster() {
+    let sim = Sim::new(7);
+    let authority = Authority::make(Uuid([9; 16])).expect("an authority");
+    let (strangers, handler, _) = start_with(&sim, 1 << 20, keys(&authority, Role::Mds));
+    let ours = strangers.with_network(keys(&authority, Role::Client));
+    sim.block_on(async {
+        let mut held = Vec::new();
+        for _ in 0..limits::HANDSHAKES + 50 {
+            held.push(strangers.connect(&address()).await.expect("it listens").split());
+        }
+        let began = ours.now();
+        let reply = forebay_rpc::ask(&ours, &[address()], &Status {}).await;
+        assert_eq!(reply.map(|reply| reply.json), Ok("{}".into()));
+        assert!(ours.now().since(began) < Duration::from_secs(1));
+        // The oldest are closed, the newest are given their time.
+        let second = Duration::from_secs(1);
+        for (at, is_closed) in [(0, true), (50, true), (51, false), (limits::HANDSHAKES + 49, false)] {
+            let read = ours.timeout(second, held[at].0.read_exact(&mut [0])).await;
+            assert_eq!(matches!(read, Ok(Err(_))), is_closed, "{at}");
+        }
+        ours.sleep(limits::GREETING_TIMEOUT).await;
+        for (read, _) in &mut held {
+            assert!(read.read_exact(&mut [0]).await.is_err());
+        }
+    });
+    assert_eq!((handler.requests.get(), handler.gone.get()), (1, 1));
 }
