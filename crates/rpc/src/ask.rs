@@ -74,7 +74,7 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
         biased;
         received = receive => received.map_err(|error| match error {
             // A retry would not help.
-            FrameError::Version { .. } => RpcError::Protocol(format!("{address}: {error}")),
+            FrameError::Version { .. } | FrameError::Tls => RpcError::Protocol(format!("{address}: {error}")),
             FrameError::Untrusted(why) => RpcError::Protocol(format!("{address}: {why}")),
             FrameError::Foreign => RpcError::Foreign(format!("{address}: {error}")),
             error => unreachable(error.to_string()),

@@ -70,6 +70,8 @@ pub enum FrameError {
     },
     /// The first bytes are not Forebay's magic: another program.
     Foreign,
+    /// The first bytes are TLS, and this side talks without it.
+    Tls,
     /// Not a frame, or damaged.
     Bad(String),
     /// The other side does not believe this side's certificate, or the bytes are not those that it sent.
@@ -86,6 +88,7 @@ impl fmt::Display for FrameError {
                  install the same release on both"
             ),
             Self::Foreign => f.write_str("what answers there does not speak Forebay's protocol"),
+            Self::Tls => f.write_str("what answers there wants TLS: give the cluster's keys with --keys DIR"),
             Self::Untrusted(why) => f.write_str(why),
             Self::Bad(why) => write!(f, "bad frame, connection closed: {why}"),
         }
@@ -129,7 +132,7 @@ impl FrameReader {
         let (magic, rest) = bytes.split_at_mut(MAGIC.len());
         self.half.read_exact(magic).await?;
         if magic != MAGIC {
-            return Err(FrameError::Foreign);
+            return Err(if is_tls(magic) { FrameError::Tls } else { FrameError::Foreign });
         }
         self.half.read_exact(rest).await?;
         parse_header(&bytes)
@@ -148,6 +151,11 @@ impl FrameReader {
         };
         Ok(Received { header, body: body.into(), bulk })
     }
+}
+
+/// Whether a record of TLS begins with these bytes: an alert, or a message of the handshake.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 3, 0..=4, ..])
 }
 
 /// Magic and version have the same position in every version, so another version is distinguished from another program.
@@ -311,6 +319,16 @@ mod tests {
         assert_eq!(parse_header(&bytes), Err(FrameError::Version { theirs: 9 }));
         bytes[0] = 0;
         assert!(matches!(parse_header(&bytes), Err(FrameError::Bad(_))));
+    }
+
+    #[test]
+    fn an_alert_of_tls_is_told_from_another_program() {
+        for tls in [[0x15, 3, 3, 0], [0x15, 3, 1, 0], [0x16, 3, 3, 2]] {
+            assert!(is_tls(&tls), "{tls:?}");
+        }
+        for other in [*b"FBF1", *b"SSH-", *b"HTTP", [0; 4], [0x15, 2, 3, 0], [0x17, 3, 3, 0]] {
+            assert!(!is_tls(&other), "{other:?}");
+        }
     }
 
     #[test]

@@ -257,3 +257,17 @@ fn half_open_connections_give_way_to_a_node_of_the_cluster() {
     });
     assert_eq!((handler.requests.get(), handler.gone.get()), (1, 1));
 }
+
+/// A server with keys, a client without
+#[test]
+fn a_client_without_keys_is_told_that_the_server_wants_tls() {
+    let sim = Sim::new(8);
+    let authority = Authority::make(Uuid([9; 16])).expect("an authority");
+    let (client, handler, _) = start_with(&sim, 1 << 20, keys(&authority, Role::Mds));
+    sim.block_on(async {
+        let reply = forebay_rpc::ask(&client, &[address()], &Status {}).await;
+        let Err(forebay_rpc::RpcError::Protocol(words)) = reply else { panic!("{reply:?}") };
+        assert!(words.contains("TLS") && words.contains("--keys DIR") && words.contains("mem:server"), "{words}");
+    });
+    assert_eq!(handler.requests.get(), 0);
+}

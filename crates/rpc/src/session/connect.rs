@@ -136,7 +136,7 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
     let reply = match greeted {
         Ok(Ok(reply)) => reply,
         // Somebody else may be in its place, or a clock is wrong: it may be mended.
-        Ok(Err(GreetingError::Frame(error @ FrameError::Untrusted(_)))) => {
+        Ok(Err(GreetingError::Frame(error @ (FrameError::Untrusted(_) | FrameError::Tls)))) => {
             return End::Stopped(format!("{address}: {error}"));
         }
         Ok(Err(GreetingError::Frame(error @ FrameError::Version { .. }))) => {
@@ -174,7 +174,7 @@ impl From<FrameError> for GreetingError {
 
 async fn read_greeting(reader: &mut FrameReader, outbox: &Outbox) -> Result<ConnectReply, GreetingError> {
     let receive = async {
-        let header = reader.header().await?;
+        let header = reader.first_header().await?;
         reader.content(header).await
     };
     let received = forebay_env::sync::select! {
