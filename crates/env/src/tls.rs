@@ -59,6 +59,8 @@ pub async fn accept(stream: Stream, config: Arc<ServerConfig>) -> EnvResult<Secu
     secure(stream, Side::Server(connection)).await
 }
 
+mod words;
+
 fn refused(error: &rustls::Error) -> EnvError {
     let words = match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
@@ -70,6 +72,7 @@ fn refused(error: &rustls::Error) -> EnvError {
         Error::InvalidCertificate(CertificateError::NotValidYetContext { .. } | CertificateError::NotValidYet) => {
             "the other side's certificate is not valid yet; look at the clocks of both machines".into()
         }
+        Error::InvalidCertificate(error) => words::of_certificate(error),
         Error::NoCertificatesPresented => "the other side has shown no certificate".into(),
         Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
             "the other side belongs to another cluster than this side's certificate".into()
@@ -77,6 +80,7 @@ fn refused(error: &rustls::Error) -> EnvError {
         Error::AlertReceived(AlertDescription::CertificateExpired) => {
             "to the other side this side's certificate has expired; look at the clocks of both machines".into()
         }
+        Error::AlertReceived(alert) => words::of_alert(*alert),
         Error::InvalidMessage(_) => "what is at the other side does not speak TLS 1.3".into(),
         Error::PeerIncompatible(why) => format!("the other side does not speak TLS 1.3 as this side does ({why:?})"),
         error => format!("TLS: {error}"),

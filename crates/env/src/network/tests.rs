@@ -118,3 +118,30 @@ fn tcp_without_keys_is_refused_and_insecure_loopback_stays_on_this_machine() {
         assert_eq!(reached.ok(), Some(true));
     });
 }
+
+#[test]
+fn a_certificate_that_is_refused_is_refused_in_words_that_say_what_to_do() {
+    on_both(|env| async move {
+        let (ours, made_again) = (Authority::make(Uuid([1; 16])), Authority::make(Uuid([1; 16])));
+        let (ours, made_again) = (ours.expect("an authority"), made_again.expect("an authority"));
+        let client = || keys(&env, &ours, Role::Client, "n1");
+        for (server, near, far) in [
+            (
+                keys(&env, &made_again, Role::Mds, "s1"),
+                "another authority with the name of this cluster's",
+                "another cluster",
+            ),
+            (
+                keys(&env, &ours, Role::Admin, "n2"),
+                "other side's key is not a server's",
+                "this side's key is not a server's",
+            ),
+        ] {
+            let (stream, peer) = meet(&env, client(), server, "words").await;
+            let (error, refusal) = (stream.err().expect("it is refused"), peer.expect_err("it is told so"));
+            assert!(error.message.contains(near) && error.message.contains("forebay keys for"), "{near}: {error}");
+            assert!(refusal.message.contains(far), "{far}: {refusal}");
+            assert_eq!((error.kind, refusal.kind), (EnvErrorKind::Permission, EnvErrorKind::Permission));
+        }
+    });
+}
