@@ -6,10 +6,12 @@
 //! read is refused.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // keys are read before there is a shard
 
+mod new_dir;
+
 use std::{
-    fs::{DirBuilder, File, OpenOptions, read_to_string},
+    fs::{File, OpenOptions, read_to_string},
     io::{ErrorKind, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,6 +21,7 @@ use forebay_env::{Address, Network};
 use forebay_keys::{Authority, Keys, NodeKey, NodeName, Role, Validity, certificate_to_pem};
 use forebay_proto::Uuid;
 
+use self::new_dir::NewDir;
 use crate::{
     cluster::Cluster,
     error::{CliError, CliResult, Doing},
@@ -41,7 +44,7 @@ const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes the authority of a new cluster, and the keys of its first host, in a new directory. It is `now` (time since 1970).
 pub fn make(keys: &Path, cluster: Uuid, now: Duration) -> CliResult {
-    make_dir(keys)?;
+    let dir = NewDir::make(keys)?;
     let authority = Authority::make(cluster).doing(|| "cannot make the cluster's authority".into())?;
     let certificate = authority.certificate(now.saturating_sub(CLOCKS_APART));
     let certificate = certificate.doing(|| "cannot make the authority's certificate".into())?;
@@ -50,7 +53,7 @@ pub fn make(keys: &Path, cluster: Uuid, now: Duration) -> CliResult {
     for role in [Role::Mds, Role::Admin] {
         issue(&authority, keys, role, &host_name(), now)?;
     }
-    sync(keys)
+    sync(keys).map(|()| dir.keep())
 }
 
 /// Makes the keys of another host in a new directory `to`, signed by the authority whose keys are in `keys`.
@@ -64,10 +67,11 @@ pub fn make_for(keys: &Path, to: &Path, role: Role, host: &str, now: Duration) -
     let authority = Authority::from_key_pem(cluster, &key);
     let authority = authority.doing(|| format!("the authority's key in {}", keys.display()))?;
     let node = NodeName::new(cluster, role, host).map_err(|error| CliError::usage(error.to_string()))?;
-    make_dir(to)?;
+    let dir = NewDir::make(to)?;
     write(to, &format!("{AUTHORITY}.crt"), &certificate, 0o644)?;
     issue(&authority, to, role, host, now)?;
-    sync(to).map(|()| node)
+    sync(to).map(|()| dir.keep())?;
+    Ok(node)
 }
 
 /// Makes a key and a certificate for it.
@@ -92,10 +96,6 @@ fn file_name(role: Role) -> &'static str {
         Role::Admin => ADMIN,
         Role::Client => CLIENT,
     }
-}
-
-fn make_dir(dir: &Path) -> CliResult {
-    DirBuilder::new().mode(0o700).create(dir).doing(|| format!("cannot make {}", dir.display()))
 }
 
 fn sync(dir: &Path) -> CliResult {
@@ -246,6 +246,26 @@ mod tests {
         fs::copy(dir.join("server.key"), &key).expect("a copy");
         let error = load(&dir, ADMIN).expect_err("it is another's key").message;
         assert!(error.contains(&dir.display().to_string()), "{error}");
+        fs::remove_dir_all(&scratch).expect("it is removed");
+    }
+
+    #[test]
+    fn an_attempt_that_fails_leaves_no_directory_in_the_way_of_the_next() {
+        let scratch = std::env::temp_dir().join(format!("forebay-half-keys-{}", std::process::id()));
+        fs::create_dir(&scratch).expect("a directory");
+        let (dir, other, cluster) = (scratch.join(DIR), scratch.join("other"), Uuid([7; 16]));
+        // No certificate can hold that time.
+        let never = Duration::from_secs(1 << 50);
+        assert!(make(&dir, cluster, never).is_err() && !dir.exists());
+        make(&dir, cluster, NOW).expect("keys");
+        assert!(make_for(&dir, &other, Role::Client, "n1", never).is_err() && !other.exists());
+        assert!(make_for(&dir, &other, Role::Client, "a b", NOW).is_err() && !other.exists());
+        make_for(&dir, &other, Role::Client, "n1", NOW).expect("keys");
+        // What was there before stays.
+        fs::write(other.join("note"), "mine").expect("written");
+        for refused in [make(&other, cluster, NOW), make_for(&dir, &other, Role::Client, "n1", NOW).map(drop)] {
+            assert!(refused.is_err() && other.join("note").exists() && other.join("client.key").exists());
+        }
         fs::remove_dir_all(&scratch).expect("it is removed");
     }
 }
