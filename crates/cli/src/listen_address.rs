@@ -43,6 +43,16 @@ pub fn refuse_unspecified(address: &Address) -> CliResult {
     }
 }
 
+/// Refuses the port 0, which is another one at each start: nobody would find it.
+pub fn refuse_any_port(address: &Address) -> CliResult {
+    match address {
+        Address::Tcp(text) if split_port(text)?.1 == 0 => {
+            Err(CliError::usage(format!("{address}: clients are told this address; give a port")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses addresses that other machines can reach: without keys a server trusts every client that connects.
 pub fn refuse_beyond_loopback(address: &Address) -> CliResult {
     if is_loopback(address)? {

@@ -210,6 +210,21 @@ fn a_port_in_use_is_named() {
     let output = forebay().args(flags).arg(&address).output().expect("it runs");
     let said = words(&output);
     assert!(output.status.code() == Some(1) && said.contains(&address) && said.contains("in use"), "{said}");
+    let port = taken.local_addr().expect("an address").port();
+    // The port of its OST; an address of no machine; a port that differs at each start.
+    for (listen, code, expected) in [
+        (format!("127.0.0.1:{}", port - 1), 1, "in use"),
+        ("192.0.2.1:4500".into(), 1, "use an address of this host"),
+        ("127.0.0.1:0".into(), 2, "give a port"),
+    ] {
+        let output = forebay().args(flags).arg(&listen).output().expect("it runs");
+        assert!(
+            output.status.code() == Some(code) && words(&output).contains(expected),
+            "{listen}: {}",
+            words(&output)
+        );
+    }
+    assert!(scratch.names().is_empty(), "nothing is left behind: {:?}", scratch.names());
     drop(taken);
     assert!(forebay().args(flags).arg(&address).status().expect("it runs").success());
     assert!(forebay().args(["down", dir]).status().expect("it runs").success());

@@ -12,7 +12,7 @@ use forebay_command::{
     targets::{format_target, new_uuid},
     units::show_bytes,
 };
-use forebay_env::{Address, Env, real};
+use forebay_env::{Address, Env, Network, real};
 use forebay_proto::{TargetId, TargetKind, Uuid};
 use forebay_store::{FormatOptions, Store};
 
@@ -119,6 +119,9 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     let free = posix::free_bytes(&dir).doing(|| format!("free space of {shown}"))?;
     let sizes = Sizes::choose(args, free, osts)?;
     let listen = addresses(&dir, args.listen.as_ref(), &ids)?;
+    if args.listen.is_some() {
+        refuse_unusable(&listen, args.insecure_loopback)?;
+    }
     if !args.in_silence {
         println!("{}", sizes.announcement(&dir, free));
     }
@@ -164,6 +167,7 @@ async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> C
 fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResult<Vec<String>> {
     if let Some(first) = listen {
         listen_address::refuse_unspecified(first)?;
+        listen_address::refuse_any_port(first)?;
         return (0..ids.len())
             .map(|number| listen_address::nth(first, number).map(|address| address.to_string()))
             .collect();
@@ -172,6 +176,22 @@ fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResul
     cluster::socket_address(&longest)
         .map_err(|words| CliError::usage(format!("{words}: give a shorter DIR, or --listen 127.0.0.1:PORT")))?;
     Ok(ids.iter().map(|id| format!("unix:run/{id}.sock")).collect())
+}
+
+/// Refuses addresses that are not this machine's, or in use: the servers could not listen there.
+fn refuse_unusable(addresses: &[String], insecure_loopback: bool) -> CliResult {
+    let network = if insecure_loopback { Network::InsecureLoopback } else { Network::Public };
+    real::run(async |env| {
+        let env = env.with_network(network);
+        // All at once, as the servers do.
+        let mut listeners = Vec::new();
+        for address in addresses {
+            let address: Address = address.parse().doing(|| "--listen".into())?;
+            let listener = env.listen(&address).await;
+            listeners.push(listener.doing(|| "nothing was formatted, as the servers would not start".into())?);
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]
