@@ -1,5 +1,7 @@
 //! `forebay serve DIR...`: serves targets in the foreground.
 
+mod roles;
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -102,6 +104,7 @@ pub fn run(args: &ServeArgs) -> CliResult {
     let all = targets.iter().filter_map(|target| Some(target.map.as_ref()?.targets.len())).max().unwrap_or(0);
     open_files::refuse_few_to_serve(targets.len(), all)?;
     real::run_with(args.disks.disks(), |env| async move {
+        roles::refuse_unfit(&env, &network, &targets)?;
         if args.disks.forgetful_disks {
             env.log(
                 "--forgetful-disks: for tests only. What is not flushed is lost when this process is killed, and at most \

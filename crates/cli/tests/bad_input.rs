@@ -230,6 +230,35 @@ fn a_port_in_use_is_named() {
     assert!(forebay().args(["down", dir]).status().expect("it runs").success());
 }
 
+/// serve with the key of an OST's host for an MDT, with keys of another cluster, and of a host that serves nothing
+#[test]
+fn a_key_that_may_not_serve_a_target_is_refused_when_its_server_starts() {
+    let site = Site::new("role");
+    let at = |name: &str| site.path(name).to_string_lossy().into_owned();
+    let succeeds = |words_of_it: &[&str]| {
+        let output = forebay().args(words_of_it).output().expect("it runs");
+        assert!(output.status.success(), "{}", words(&output));
+    };
+    for (name, role) in [("ost", "ost"), ("router", "router")] {
+        succeeds(&["keys", "for", &at("keys"), &at(name), "--role", role, "--name", "n1"]);
+    }
+    succeeds(&["keys", "new", &at("other"), "--cluster", "11111111-2222-3333-4444-555555555555"]);
+    for (keys, target, expected) in [
+        ("ost", "MDT0000", "may not serve MDT0000"),
+        ("ost", "MDT0000", "--role mds --name n1"),
+        ("router", "OST0000", "--role ost --name n1"),
+        ("other", "OST0001", "of cluster 11111111-2222-3333-4444-555555555555"),
+    ] {
+        // It would serve for good.
+        let mut serve = Command::new("timeout");
+        serve.arg("30").arg(forebay().get_program()).args(["serve", "--map", &at("cluster.toml"), "--keys", &at(keys)]);
+        let output =
+            serve.args(["--listen", "127.0.0.1:0", &at(target)]).output().expect("timeout is part of coreutils");
+        let said = words(&output);
+        assert!(output.status.code() == Some(1) && said.contains(expected), "{keys} {target}: {said}");
+    }
+}
+
 /// A frame header of a future version; the first six bytes are the same in all versions.
 fn frame_of_version(version: u16) -> [u8; 128] {
     let mut frame = [0; 128];
