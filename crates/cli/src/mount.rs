@@ -70,7 +70,7 @@ pub fn run(args: &MountArgs) -> CliResult {
     let words: Vec<String> = words.iter().filter(is_known).cloned().collect();
     let options = Options::parse(&words)?;
     if options.remount {
-        return remount::run(&args.mnt, &words);
+        return remount::run(&args.mnt, &words, &keys);
     }
     let cluster = ClusterArg::parse(&args.cluster)?;
     let mnt = mount_point::find(&args.mnt)?;
@@ -127,7 +127,7 @@ pub fn ensure(cluster: &Cluster, mnt: &Path) -> CliResult {
 }
 
 /// The options of `-o` that are not about keys, and what those about keys say: fstab has no other place for them.
-fn keys_in(options: &[String], given: &KeysArgs) -> (KeysArgs, Vec<String>) {
+pub fn keys_in(options: &[String], given: &KeysArgs) -> (KeysArgs, Vec<String>) {
     let mut keys = given.clone();
     let is_other = |word: &&String| match (word.strip_prefix("keys="), word.as_str()) {
         (Some(dir), _) => {

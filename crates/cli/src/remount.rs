@@ -1,6 +1,6 @@
 //! `mount -o remount,...`: changes the options that the kernel keeps for a mount, while programs use it.
 //!
-//! The options of the mount's process (commit, pin, rpc, writeback, readcache, inline, transport, access times) are
+//! The options of the mount's process (commit, pin, rpc, writeback, readcache, inline, transport, access times, keys) are
 //! fixed when it starts. mount(8) repeats the options of fstab whenever it remounts. So these options may be given
 //! again with their present values.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // asks the kernel and the process of the mount
@@ -18,13 +18,13 @@ use forebay_command::{
     posix,
 };
 
-use crate::{Command, CommandLine, mount_options::Options, mount_point, mounts};
+use crate::{Command, CommandLine, cluster_arg::KeysArgs, mount, mount_options::Options, mount_point, mounts};
 
 /// Options that the kernel keeps for a mount, in the form that differs from `defaults`.
 const KEPT: [&str; 4] = ["ro", "nosuid", "nodev", "noexec"];
 
-/// Remounts `mnt`.
-pub fn run(mnt: &Path, words: &[String]) -> CliResult {
+/// Remounts `mnt` with `words`, the options of `-o` without those about `keys`.
+pub fn run(mnt: &Path, words: &[String], keys: &KeysArgs) -> CliResult {
     let mnt = mount_point::resolve(mnt)?;
     let shown = mnt.display();
     if !mounts::is_mounted(&mnt) {
@@ -34,13 +34,9 @@ pub fn run(mnt: &Path, words: &[String]) -> CliResult {
         return Err(CliError::usage(format!("{shown} is a mount of type {kind}, not one of Forebay's")));
     }
     let options = &Options::parse(&with_kept(&mounts::options(&mnt), words))?;
-    let server =
-        mounts::pid_file(&mnt).running().and_then(|pid| options_of(&PathBuf::from(format!("/proc/{pid}/cmdline"))));
-    let differs = match &server {
-        Some(now) => difference(options, now),
-        None => difference(options, &Options::default()),
-    };
-    if let Some(word) = differs {
+    let started = mounts::pid_file(&mnt).running().and_then(|pid| options_of(&PathBuf::from(format!("/proc/{pid}"))));
+    let (now, keys_now) = started.unwrap_or_default();
+    if let Some(word) = difference(options, &now).or_else(|| difference_of_keys(keys, &keys_now)) {
         return Err(CliError::usage(format!(
             "{word} is chosen when a mount is made: `forebay umount {shown}`, then mount it with that"
         )));
@@ -71,12 +67,30 @@ fn with_kept(now: &[String], words: &[String]) -> Vec<String> {
     ["defaults".to_owned()].iter().chain(kept).chain(words).cloned().collect()
 }
 
-/// The options that the process of a mount was started with.
-fn options_of(command_line: &Path) -> Option<Options> {
-    let words = std::fs::read(command_line).ok()?;
+/// The options that the process of a mount was started with, and its keys. `process` is its directory in /proc.
+fn options_of(process: &Path) -> Option<(Options, KeysArgs)> {
+    let words = std::fs::read(process.join("cmdline")).ok()?;
     let words = words.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec()));
     match CommandLine::try_parse_from(words).ok()?.command {
-        Command::Mount(args) => Options::parse(&args.options).ok(),
+        Command::Mount(args) => {
+            let (mut keys, words) = mount::keys_in(&args.options, &args.keys);
+            // A path may be one from its own current directory.
+            keys.keys = keys.keys.map(|dir| process.join("cwd").join(dir));
+            Some((Options::parse(&words).ok()?, keys))
+        }
+        _ => None,
+    }
+}
+
+/// The option about keys in which `wanted` differs from the mount's process.
+fn difference_of_keys(wanted: &KeysArgs, now: &KeysArgs) -> Option<&'static str> {
+    let is_same = |dir: &Path, now: &Path| {
+        dir == now || dir.canonicalize().is_ok_and(|dir| now.canonicalize().is_ok_and(|now| dir == now))
+    };
+    let has_keys = |dir: &PathBuf| now.keys.as_ref().is_some_and(|now| is_same(dir, now));
+    match &wanted.keys {
+        Some(dir) if !has_keys(dir) => Some("keys="),
+        _ if wanted.insecure_loopback && !now.insecure_loopback => Some("insecure-loopback"),
         _ => None,
     }
 }
@@ -134,5 +148,37 @@ mod tests {
         assert_eq!(difference(&parse("remount,noatime"), &now), Some("noatime, relatime or strictatime"));
         assert_eq!(difference(&parse("remount,nodiratime"), &now), Some("nodiratime"));
         assert_eq!(difference(&parse("remount,strictatime"), &parse("strictatime")), None);
+    }
+
+    #[test]
+    fn remount_accepts_the_keys_in_use_by_any_path_and_refuses_others() {
+        let keys = |dir: &str| KeysArgs { keys: Some(dir.into()), insecure_loopback: false };
+        let insecure = KeysArgs { keys: None, insecure_loopback: true };
+        let none = KeysArgs::default();
+        for (wanted, now) in [
+            (&none, &keys("/etc")),
+            (&none, &insecure),
+            (&keys("/etc"), &keys("/etc")),
+            (&keys("/proc/self/root/etc/."), &keys("/etc")),
+            (&keys("/removed/since"), &keys("/removed/since")),
+            (&insecure, &insecure),
+        ] {
+            assert_eq!(difference_of_keys(wanted, now), None, "{wanted:?} {now:?}");
+        }
+        for now in [&none, &keys("/usr"), &insecure] {
+            assert_eq!(difference_of_keys(&keys("/etc"), now), Some("keys="), "{now:?}");
+        }
+        assert_eq!(difference_of_keys(&insecure, &keys("/etc")), Some("insecure-loopback"));
+    }
+    #[test]
+    fn a_mount_that_was_given_its_keys_among_its_options_shows_all_of_them() {
+        let process = std::env::temp_dir().join(format!("forebay-remount-{}", std::process::id()));
+        std::fs::create_dir(&process).expect("a directory");
+        let words = ["forebay", "mount", "-f", "-o", "keys=k,commit=data", "10.0.0.1:4500", "/mnt", ""];
+        std::fs::write(process.join("cmdline"), words.join("\0")).expect("written");
+        let (options, keys) = options_of(&process).expect("a mount");
+        assert_eq!(options, Options::parse(&["commit=data".into()]).expect("options"));
+        assert_eq!(keys.keys, Some(process.join("cwd/k")));
+        std::fs::remove_dir_all(&process).expect("removed");
     }
 }

@@ -198,6 +198,14 @@ fn a_host_with_a_key_mounts_what_another_serves_and_the_wire_shows_nothing_of_it
     for command in ["status", "df", "sync"] {
         site.hosts.succeeds(1, &[command, "--keys", &keys, SERVERS]);
     }
+    // mount(8) repeats the options of fstab when it remounts.
+    for flag in ["ro", "rw"] {
+        site.hosts.succeeds(1, &["mount", "-o", &format!("remount,{flag},keys={keys}"), SERVERS, &mnt]);
+    }
+    for other in [format!("keys={}", site.path("c/keys")), "insecure-loopback".into()] {
+        let refused = ["mount", "-o", &format!("remount,{other}"), SERVERS, &mnt];
+        site.hosts.fails(1, &refused, "is chosen when a mount is made");
+    }
     site.hosts.succeeds(1, &["umount", &mnt]);
     assert!(site.log().contains("client n1 at tcp:10.77.0.2:"), "{}", site.log());
     assert!(wire.bytes.load(Ordering::SeqCst) > bytes.len() as u64 / 2 && !wire.seen.load(Ordering::SeqCst));
