@@ -15,6 +15,8 @@ use crate::cluster_arg::ClusterArg;
 
 /// The state of a target whose server may be up, but does not reply in time.
 pub const NO_ANSWER: &str = "no answer";
+/// The state of a target whose server answers, and that server and this host do not accept each other.
+pub const REFUSED: &str = "refused";
 
 /// A server that is up replies sooner than this.
 const LOOK: Duration = Duration::from_secs(2);
@@ -29,8 +31,8 @@ pub struct Answer {
 
 /// Why the state of a target is unknown.
 pub struct Silence {
-    /// A server may be up, but does not reply in time.
-    pub hangs: bool,
+    /// What is known of it.
+    pub state: &'static str,
     /// The reason, for messages.
     pub words: String,
 }
@@ -109,9 +111,13 @@ pub async fn states(env: &Env, map: &ClusterMap) -> Vec<Answer> {
 }
 
 fn parse(reply: Result<String, RpcError>) -> Result<Map<String, Value>, Silence> {
-    let silence = |words| Silence { hangs: false, words };
-    let json =
-        reply.map_err(|error| Silence { hangs: matches!(error, RpcError::Silent(_)), words: error.to_string() })?;
+    let silence = |words| Silence { state: "down", words };
+    let json = reply.map_err(|error| match error {
+        RpcError::Silent(words) => Silence { state: NO_ANSWER, words },
+        // No key, one that is not believed, or another version.
+        RpcError::Protocol(words) => Silence { state: REFUSED, words },
+        error => silence(error.to_string()),
+    })?;
     match serde_json::from_str(&json) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(other) => Err(silence(format!("it answered {other} instead of an object"))),
@@ -129,7 +135,7 @@ impl Answer {
         let mut object = match &self.status {
             Ok(map) => map.clone(),
             Err(silence) => Map::from_iter([
-                ("state".to_owned(), json!(if silence.hangs { NO_ANSWER } else { "down" })),
+                ("state".to_owned(), json!(silence.state)),
                 ("error".to_owned(), json!(silence.words)),
                 ("pid".to_owned(), Value::Null),
                 ("last_committed".to_owned(), Value::Null),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster_arg::{ClusterArg, KeysArgs},
     mounts, pool,
-    status::{gather, refuse_silence, space},
+    status::{gather, reasons, refuse_silence, space},
 };
 
 /// Of which cluster.
@@ -77,6 +77,7 @@ fn show(args: &DfArgs, place: &str) -> CliResult {
     }
     let table = if args.inodes { files_table } else { table };
     align(&table(&spaces, Path::new(place))).iter().for_each(|line| println!("{line}"));
+    reasons(&report).iter().for_each(|line| println!("{line}"));
     refuse_silence(&report)
 }
 

@@ -259,6 +259,42 @@ fn a_key_that_may_not_serve_a_target_is_refused_when_its_server_starts() {
     }
 }
 
+/// A client without keys, then an administrator whose keys were made again for the same cluster
+#[test]
+fn servers_that_are_not_believed_are_told_from_those_that_are_down() {
+    let scratch = Scratch::new("unbelieved");
+    let (dir, at) = (scratch.path(), |name: &str| format!("{}/{name}", scratch.path()));
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = free.local_addr().expect("an address").to_string();
+    drop(free);
+    let sizes = ["--osts", "1", "--ost-size", "128MiB", "--mdt-size", "128MiB"];
+    let up = forebay().args(["up", dir, "--no-mount", "--listen", &address]).args(sizes).output().expect("it runs");
+    assert!(up.status.success(), "{}", words(&up));
+    let says = |arguments: &[&str], all: &[&str]| {
+        let output = forebay().args(arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &words(&output);
+        let is_clear = output.status.code() == Some(1) && all.iter().all(|words| said.contains(words));
+        assert!(is_clear, "{arguments:?}: {said}");
+    };
+    for command in ["status", "df", "sync"] {
+        says(&[command, "--insecure-loopback", &address], &["wants TLS", "--keys DIR", &address]);
+    }
+    let map = fs::read_to_string(at("cluster.toml")).expect("a description");
+    let cluster = map.split('"').nth(1).expect("its uuid");
+    fs::rename(at("keys"), at("kept")).expect("moved");
+    let new = forebay().args(["keys", "new", &at("keys"), "--cluster", cluster]).output().expect("it runs");
+    assert!(new.status.success(), "{}", words(&new));
+    let why = "is of another authority with the name of this cluster's";
+    for command in ["status", "df"] {
+        says(&[command, dir], &["OST0000: tcp:127.0.0.1:", why, "OST0000 cannot be asked"]);
+    }
+    says(&["status", dir], &["refused"]);
+    fs::remove_dir_all(at("keys")).and_then(|()| fs::rename(at("kept"), at("keys"))).expect("brought back");
+    let status = forebay().args(["status", dir]).output().expect("it runs");
+    assert!(status.status.success(), "{}", words(&status));
+    assert!(forebay().args(["down", dir]).status().expect("it runs").success());
+}
+
 /// A frame header of a future version; the first six bytes are the same in all versions.
 fn frame_of_version(version: u16) -> [u8; 128] {
     let mut frame = [0; 128];

@@ -61,10 +61,15 @@ pub fn refuse_silence(report: &Value) -> CliResult {
         found.filter_map(|t| t["name"].as_str()).collect()
     };
     let (stopped, hang, down) = (of_state("stopped"), of_state(ask::NO_ANSWER), of_state("down"));
+    let refused = of_state(ask::REFUSED);
     let verb = if down.len() == 1 { "does" } else { "do" };
     let words = [
         (&stopped, "stopped, and all who use it wait; `forebay up` starts it again when its device is well".to_owned()),
         (&hang, "gave no answer in time: its process hangs, or its machine is busy".to_owned()),
+        (
+            &refused,
+            "cannot be asked: its server and this host do not accept each other, for the reason above".to_owned(),
+        ),
         (&down, format!("{verb} not answer; `forebay up` starts what is missing")),
     ];
     let said = words.iter().filter(|(targets, _)| !targets.is_empty());
@@ -148,8 +153,7 @@ fn table(report: &Value, devices: bool) -> String {
     rows.extend(targets(report).map(row));
     let mut lines = vec![format!("cluster {}", report["cluster"].as_str().unwrap_or_default()), String::new()];
     lines.extend(align(&rows));
-    lines.extend(targets(report).filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?))));
-    lines.extend(targets(report).filter_map(|t| t["reason"].as_str().map(str::to_owned)));
+    lines.extend(reasons(report));
     lines.extend(targets(report).filter_map(recovery));
     lines.extend(targets(report).filter_map(bad_places));
     lines.extend(report["waiting_mounts"].as_array().into_iter().flatten().map(waiting_mount));
@@ -180,6 +184,12 @@ fn table(report: &Value, devices: bool) -> String {
             .filter_map(|url| Some(format!("metrics at {}", url.as_str()?))),
     );
     lines.join("\n") + "\n"
+}
+
+/// Why targets do not reply, or have stopped: a line for each.
+pub fn reasons(report: &Value) -> Vec<String> {
+    let errors = targets(report).filter_map(|t| Some(format!("{}: {}", t["name"].as_str()?, t["error"].as_str()?)));
+    errors.chain(targets(report).filter_map(|t| t["reason"].as_str().map(str::to_owned))).collect()
 }
 
 /// Bytes that a client pins for all targets.
@@ -323,6 +333,7 @@ mod tests {
                 {"name": "MDT0000", "kind": "mdt", "state": "serving", "pid": 7, "dir": "/x", "last_committed": 12,
                  "space": {"used_bytes": 1024, "available_bytes": 2048}, "sessions": 2},
                 {"name": "OST0000", "kind": "ost", "state": "down", "error": "no answer"},
+                {"name": "OST0004", "kind": "ost", "state": "refused", "error": "y: its certificate has expired"},
                 {"name": "OST0003", "kind": "ost", "state": "no answer", "error": "x: no answer within 5s"},
                 {"name": "MDT0001", "state": "serving", "mirror": {"degraded": true, "parts": [
                     {"part": "data", "mended": 0, "bad_places": 2, "copies": [
@@ -353,6 +364,7 @@ mod tests {
             "1, 1 away",
             "writes failed in 3 places",
             "OST0000: no answer",
+            "OST0004: y: its certificate has expired",
             "mount /mnt: 3 requests wait, the first for 12 s: for OST0000, which does not answer",
             "MDT0001: the data in /b/data is being brought up to date: 43 %",
             "no second copy of its journal (/b/journal: EIO)",
@@ -360,8 +372,13 @@ mod tests {
         ] {
             assert!(table.contains(words), "{words} in {table}");
         }
-        let error = refuse_silence(&report).expect_err("two do not serve").message;
-        for words in ["OST0001 stopped", "OST0000 does not answer", "OST0003 gave no answer"] {
+        let error = refuse_silence(&report).expect_err("four do not serve").message;
+        for words in [
+            "OST0001 stopped",
+            "OST0000 does not answer",
+            "OST0003 gave no answer",
+            "OST0004 cannot be asked: its server and this host do not accept each other",
+        ] {
             assert!(error.contains(words), "{error}");
         }
     }
