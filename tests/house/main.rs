@@ -22,9 +22,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rpc", &["proto", "env"]),
     ("store", &["proto", "env"]),
     ("target", &["proto", "keys", "env", "rpc", "store"]),
-    ("mds", &["proto", "env", "rpc", "store", "target"]),
+    ("mds", &["proto", "keys", "env", "rpc", "store", "target"]),
     ("oss", &["proto", "env", "rpc", "store", "target"]),
-    ("client", &["proto", "env", "rpc"]),
+    ("client", &["proto", "keys", "env", "rpc"]),
     ("fuse", &["proto", "env", "client"]),
     ("lab", &["proto", "env", "rpc", "store", "target", "mds", "oss", "client"]),
     ("fsck", &["proto", "env"]),
@@ -61,6 +61,7 @@ const EXEMPT: &[&str] = &[
     "crates/cli/src/cluster_arg.rs",
     "crates/cli/src/hides.rs",
     "crates/cli/src/holders.rs",
+    "crates/cli/src/join.rs",
     "crates/cli/src/lost.rs",
     "crates/cli/src/memory.rs",
     "crates/cli/src/mount.rs",
@@ -82,6 +83,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("io-uring", &["env"]),
     ("rustls", &["env", "keys"]),
     ("rcgen", &["keys"]),
+    ("aws-lc-rs", &["keys"]),
     ("fuser", &["fuse"]),
 ];
 

@@ -125,6 +125,8 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         RootOwnedByRoot => &["forebay_mds"],
         BytesBehindHandshakeLost => &["forebay_env:tls"],
         RoleNotChecked | SessionOfAnyNode => &["scenes:keys"],
+        BanNotHeard | StrangerBelieved => &["scenes:members"],
+        TokenServesTwice => &["forebay_mds", "scenes:members"],
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {
             &["forebay_mds", "servers:crashes", "fsck", "scenes:locks", "scenes:write_back", "disasters", "histories"]
         }

@@ -13,6 +13,7 @@ use forebay_keys::{Keys, NodeName};
 
 use crate::{
     Accepted, Address, AlignedBuf, EnvResult,
+    network::KnownNode,
     tls::{TlsReadHalf, TlsWriteHalf},
 };
 
@@ -21,6 +22,8 @@ pub struct Listener {
     pub(crate) half: ListenerHalf,
     /// Those that its connections need.
     pub(crate) keys: Option<Arc<Keys>>,
+    /// It also takes those that show no certificate.
+    pub(crate) anybody: bool,
 }
 
 pub(crate) enum ListenerHalf {
@@ -32,17 +35,19 @@ pub(crate) enum ListenerHalf {
 pub struct Stream {
     pub(crate) read: ReadHalf,
     pub(crate) write: WriteHalf,
-    pub(crate) node: Option<Rc<NodeName>>,
+    pub(crate) node: Option<Rc<KnownNode>>,
 }
 
 /// The reading end. Dropping both ends closes the connection.
 pub struct ReadHalf {
     pub(crate) half: ReadHalfInner,
+    node: Option<Rc<KnownNode>>,
 }
 
 /// The writing end.
 pub struct WriteHalf {
     pub(crate) half: WriteHalfInner,
+    node: Option<Rc<KnownNode>>,
 }
 
 pub(crate) enum ReadHalfInner {
@@ -58,6 +63,11 @@ pub(crate) enum WriteHalfInner {
 }
 
 impl Listener {
+    /// The same, for those too that show no certificate. What they may do is up to the caller.
+    pub fn for_anybody(self) -> Self {
+        Self { anybody: true, ..self }
+    }
+
     /// The address that others connect to (with the actual port if port 0 was requested).
     pub fn address(&self) -> Address {
         match &self.half {
@@ -72,23 +82,36 @@ impl Listener {
             ListenerHalf::Real(l) => l.accept().await?,
             ListenerHalf::Sim(l) => l.accept().await?,
         };
-        Ok(Accepted { stream, peer, keys: self.keys.clone() })
+        Ok(Accepted { stream, peer, keys: self.keys.clone(), anybody: self.anybody })
     }
 }
 
 impl Stream {
     /// The node whose certificate the other side has shown; `None` without TLS.
     pub fn node(&self) -> Option<&NodeName> {
-        self.node.as_deref()
+        self.node.as_deref().map(|node| &node.name)
     }
 
     /// The two ends.
     pub fn split(self) -> (ReadHalf, WriteHalf) {
-        (self.read, self.write)
+        let node = self.node;
+        (ReadHalf { node: node.clone(), ..self.read }, WriteHalf { node, ..self.write })
     }
 }
 
 impl ReadHalf {
+    pub(crate) fn new(half: ReadHalfInner) -> Self {
+        Self { half, node: None }
+    }
+
+    /// The other side knows this epoch of the cluster's map. Errors: it is banned by now.
+    pub fn hear_epoch(&self, epoch: u32) -> EnvResult<()> {
+        let Some(node) = &self.node else { return Ok(()) };
+        node.check()?;
+        node.membership().hear(epoch);
+        Ok(())
+    }
+
     /// Fills all of `buf`. Fails with `Disconnected` if the stream ends before. Not cancel-safe: a dropped read breaks
     /// the framing.
     ///
@@ -121,6 +144,15 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
+    pub(crate) fn new(half: WriteHalfInner) -> Self {
+        Self { half, node: None }
+    }
+
+    /// The epoch of the cluster's map that this side knows; 0 if it knows none.
+    pub fn known_epoch(&self) -> u32 {
+        self.node.as_ref().map_or(0, |node| node.membership().epoch())
+    }
+
     /// Writes all `parts`, in order, with as few system calls and copies as the transport allows (vectored).
     /// Not cancel-safe.
     pub async fn write_all(&mut self, parts: &[Bytes]) -> EnvResult<()> {

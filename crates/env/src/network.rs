@@ -4,13 +4,15 @@
 //! same cluster. Without keys it is refused, unless the shard was told to do without.
 //!
 //! Invariant: with keys, no byte of a caller leaves over a network, and none reaches a caller, before the other side has
-//! shown a certificate of the cluster.
+//! shown a certificate of the cluster. One exception: a listener for anybody ([`crate::Listener::for_anybody`]) also takes those that
+//! show none, as a host does that is about to join, and says so ([`PeerIdentity::Stranger`]).
+//! Invariant: once a node's ban is known here, no frame of it is read, on open connections too.
 
-use std::{rc::Rc, sync::Arc};
+use std::{cell::Cell, rc::Rc, sync::Arc};
 
-use forebay_keys::{Keys, NodeName};
+use forebay_keys::{KeyError, Keys, Membership, NodeName, PublicKey};
 
-use crate::{Address, Env, EnvError, EnvErrorKind, EnvResult, PeerIdentity, Stream, tls};
+use crate::{Address, Bug, Env, EnvError, EnvErrorKind, EnvResult, PeerIdentity, Stream, planted, tls};
 
 /// Which connections over a network a shard has.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +61,35 @@ pub struct Accepted {
     pub(crate) stream: Stream,
     pub(crate) peer: PeerIdentity,
     pub(crate) keys: Option<Arc<Keys>>,
+    pub(crate) anybody: bool,
+}
+
+/// The node at the other side of a connection with TLS.
+pub(crate) struct KnownNode {
+    pub(crate) name: NodeName,
+    key: PublicKey,
+    keys: Arc<Keys>,
+    /// Epoch of the bans among which it was not.
+    checked: Cell<u32>,
+}
+
+impl KnownNode {
+    pub(crate) fn membership(&self) -> &Membership {
+        self.keys.membership()
+    }
+
+    /// Errors: the node is banned.
+    pub(crate) fn check(&self) -> EnvResult<()> {
+        let epoch = self.membership().epoch();
+        if self.checked.get() != epoch && !planted(Bug::BanNotHeard) {
+            if self.membership().is_banned(&self.name, &self.key) {
+                let words = format!("{} is banned; `forebay node ban --lift` ends that", self.name);
+                return Err(EnvError::new(EnvErrorKind::Permission, words));
+            }
+            self.checked.set(epoch);
+        }
+        Ok(())
+    }
 }
 
 impl Accepted {
@@ -71,9 +102,15 @@ impl Accepted {
     /// side likes.
     pub async fn handshake(self, env: &Env) -> EnvResult<(Stream, PeerIdentity)> {
         let Some(keys) = self.keys else { return Ok((self.stream, self.peer)) };
-        let stream = named(&keys, tls::accept(self.stream, keys.to_accept(env.unix_time().since_1970())).await?)?;
-        let node = stream.node().cloned().expect("it was named a moment ago");
-        Ok((stream, PeerIdentity::Node { node, address: self.peer.to_string() }))
+        let now = env.unix_time().since_1970();
+        let config = if self.anybody { keys.to_accept_anybody(now) } else { keys.to_accept(now) };
+        let (secured, address) = (tls::accept(self.stream, config).await?, self.peer.to_string());
+        if self.anybody && secured.certificates.is_empty() {
+            return Ok((secured.stream, PeerIdentity::Stranger(address)));
+        }
+        let stream = named(&keys, secured)?;
+        let node = stream.node.clone().expect("it was named a moment ago");
+        Ok((stream, PeerIdentity::Node { node: node.name.clone(), key: node.key, address }))
     }
 }
 
@@ -86,8 +123,12 @@ impl Env {
     /// Listens on `address`. Errors: `InUse` if another listener has it, `Permission`, `InvalidInput`.
     pub async fn listen(&self, address: &Address) -> EnvResult<crate::Listener> {
         let keys = self.network.keys_for(address)?;
+        if keys.as_ref().is_some_and(|keys| !keys.can_accept()) {
+            let words = format!("{address}: a host that is about to join the cluster serves nothing");
+            return Err(EnvError::new(EnvErrorKind::Permission, words));
+        }
         let half = self.listen_plain(address, &self.network).await?;
-        Ok(crate::Listener { half, keys })
+        Ok(crate::Listener { half, keys, anybody: false })
     }
 
     /// Connects to `address`. Errors: `Disconnected` or `NotFound` if no server listens there; `Permission` if it has no
@@ -102,11 +143,36 @@ impl Env {
     }
 }
 
-/// The stream, with the name in the other side's certificate.
-fn named(keys: &Keys, secured: tls::Secured) -> EnvResult<Stream> {
-    let refused = |error: forebay_keys::KeyError| EnvError::new(EnvErrorKind::Permission, format!("TLS: {error}"));
-    let node: NodeName = keys.peer(Some(&secured.certificates)).map_err(refused)?.name;
+fn refused(error: KeyError) -> EnvError {
+    EnvError::new(EnvErrorKind::Permission, format!("TLS: {error}"))
+}
+
+/// The stream, with the name in the other side's certificate. Errors: that node is banned.
+fn named(keys: &Arc<Keys>, secured: tls::Secured) -> EnvResult<Stream> {
+    let peer = keys.peer(Some(&secured.certificates)).map_err(refused)?;
+    // No epoch has this number: the first check looks.
+    let checked = Cell::new(u32::MAX);
+    let node = KnownNode { name: peer.name, key: peer.key, keys: keys.clone(), checked };
+    node.check()?;
     Ok(Stream { node: Some(Rc::new(node)), ..secured.stream })
+}
+
+impl Env {
+    /// What is known of the cluster's membership, where this shard has keys.
+    pub fn membership(&self) -> Option<&Membership> {
+        match &*self.network {
+            Network::Keys(keys) => Some(keys.membership()),
+            _ => None,
+        }
+    }
+
+    /// What this node is called in the cluster, where this shard has keys.
+    pub fn own_name(&self) -> Option<&NodeName> {
+        match &*self.network {
+            Network::Keys(keys) => Some(keys.name()),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

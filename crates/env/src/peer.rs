@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use forebay_keys::NodeName;
+use forebay_keys::{NodeName, PublicKey};
 
 /// Who is at the other side of an accepted connection, as far as the environment knows without asking that side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +20,13 @@ pub enum PeerIdentity {
     Node {
         /// Its name.
         node: NodeName,
+        /// Its public key.
+        key: PublicKey,
         /// Where it connected from. For logs.
         address: String,
     },
+    /// Somebody without a certificate, at a listener for anybody. The address is for logs.
+    Stranger(String),
     /// A machine of the simulator, or a stream within this process, by name.
     Named(String),
     /// Nobody vouches for it (TCP without keys; a Unix socket whose kernel does not tell). The address is for logs.
@@ -34,8 +38,8 @@ impl fmt::Display for PeerIdentity {
         match self {
             Self::Process { uid, gid, pid: Some(pid) } => write!(f, "unix:uid={uid},gid={gid},pid={pid}"),
             Self::Process { uid, gid, pid: None } => write!(f, "unix:uid={uid},gid={gid}"),
-            Self::Node { node, address } => write!(f, "{node} at {address}"),
-            Self::Named(name) | Self::Unknown(name) => f.write_str(name),
+            Self::Node { node, address, .. } => write!(f, "{node} at {address}"),
+            Self::Stranger(name) | Self::Named(name) | Self::Unknown(name) => f.write_str(name),
         }
     }
 }

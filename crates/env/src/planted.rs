@@ -38,6 +38,12 @@ macro_rules! bugs {
 bugs! {
     /// A record of the journal is accepted whatever its sum.
     JournalSumSkipped,
+    /// Open connections of a banned node go on.
+    BanNotHeard,
+    /// A token lets a second host in.
+    TokenServesTwice,
+    /// A host without a certificate may do what a node may.
+    StrangerBelieved,
     /// A record of the journal counts as durable when it is written, not when it is flushed.
     JournalNotFlushed,
     /// The anchor counts as durable when it is written: the ring before it is reused.

@@ -336,8 +336,8 @@ async fn secure(stream: Stream, side: Side) -> EnvResult<Secured> {
     let read = TlsReadHalf { inner: read, session: session.clone() };
     let write = TlsWriteHalf { inner: write, session, out: Outgoing::default() };
     let stream = Stream {
-        read: ReadHalf { half: ReadHalfInner::Tls(Box::new(read)) },
-        write: WriteHalf { half: WriteHalfInner::Tls(Box::new(write)) },
+        read: ReadHalf::new(ReadHalfInner::Tls(Box::new(read))),
+        write: WriteHalf::new(WriteHalfInner::Tls(Box::new(write))),
         node: None,
     };
     Ok(Secured { stream, certificates })

@@ -1,6 +1,6 @@
 //! The cluster's certificate authority: makes itself once, and signs the names of nodes.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use forebay_proto::Uuid;
 use rcgen::{
@@ -10,7 +10,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::{KeyError, KeyResult, NodeName, node::SERVER_NAME};
+use crate::{KeyError, KeyResult, NodeName, PublicKey, node::SERVER_NAME};
 
 /// An authority outlives its cluster's disks.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
@@ -26,10 +26,28 @@ pub struct Validity {
     pub to: Duration,
 }
 
+/// How long a node's certificate is valid.
+const NODE_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Clocks of hosts may differ by this much.
+pub const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
+
+impl Validity {
+    /// For a node that gets its certificate at `now`.
+    pub fn of_a_node(now: Duration) -> Self {
+        Self { from: now.saturating_sub(CLOCKS_APART), to: now + NODE_LIFE }
+    }
+}
+
 /// The certificate authority of one cluster, with its private key.
 pub struct Authority {
     cluster: Uuid,
     issuer: Issuer<'static, KeyPair>,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "authority of cluster {}", self.cluster)
+    }
 }
 
 impl Authority {
@@ -67,6 +85,11 @@ impl Authority {
         Ok(params.self_signed(self.issuer.key())?.der().clone())
     }
 
+    /// Its public key, as tokens have it.
+    pub fn public_key(&self) -> PublicKey {
+        PublicKey(self.issuer.key().der_bytes().try_into().expect("an Ed25519 key"))
+    }
+
     /// A certificate that says that the owner of this Ed25519 key is `node`.
     /// Errors: the node is of another cluster, the key has another length, or the time is none.
     pub fn sign(&self, node: &NodeName, public_key: &[u8], validity: Validity) -> KeyResult<CertificateDer<'static>> {
@@ -92,8 +115,17 @@ impl Authority {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         params.use_authority_key_identifier_extension = true;
-        Ok(params.signed_by(&PublicKey(public_key), &self.issuer)?.der().clone())
+        Ok(params.signed_by(&PublicKeyBytes(public_key), &self.issuer)?.der().clone())
     }
+}
+
+/// What stands for the authority of `cluster` at a host that knows only its public key. It is believed for its content, as
+/// any trust anchor is: nobody looks at its signature.
+pub(crate) fn anchor(cluster: Uuid, key: &PublicKey) -> KeyResult<CertificateDer<'static>> {
+    let signer = Issuer::new(params(cluster), KeyPair::generate_for(&PKCS_ED25519)?);
+    let mut params = params(cluster);
+    params.serial_number = Some(serial_of(&key.0));
+    Ok(params.signed_by(&PublicKeyBytes(&key.0), &signer)?.der().clone())
 }
 
 /// As long for every key: the simulator's traces depend on the length of certificates.
@@ -119,9 +151,9 @@ fn at(since_1970: Duration) -> KeyResult<OffsetDateTime> {
 }
 
 /// A node's public key, as it was sent.
-struct PublicKey<'a>(&'a [u8]);
+struct PublicKeyBytes<'a>(&'a [u8]);
 
-impl PublicKeyData for PublicKey<'_> {
+impl PublicKeyData for PublicKeyBytes<'_> {
     fn der_bytes(&self) -> &[u8] {
         self.0
     }

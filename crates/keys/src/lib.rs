@@ -8,13 +8,17 @@
 
 mod authority;
 mod error;
+mod membership;
 mod name;
 mod node;
+mod token;
 
-pub use authority::{Authority, Validity};
+pub use authority::{Authority, CLOCKS_APART, Validity};
 pub use error::{KeyError, KeyResult};
+pub use membership::Membership;
 pub use name::{NodeName, Role};
-pub use node::{Keys, NodeKey, Peer, certificate_to_pem};
+pub use node::{Keys, NodeKey, Peer, PublicKey, certificate_to_pem};
+pub use token::{SECRET_BYTES, Token, random_secret, secret_hash};
 
 #[cfg(test)]
 mod tests;

@@ -20,10 +20,17 @@ use rustls::{
     time_provider::TimeProvider,
 };
 
-use crate::{KeyError, KeyResult, NodeName};
+use crate::{KeyError, KeyResult, Membership, NodeName, Role, authority};
+
+/// Bytes of the description of an Ed25519 public key (RFC 8410).
+const ED25519_SPKI_BYTES: usize = 44;
 
 /// The DNS name in every server's certificate. Which server it is says its URI.
 pub(crate) const SERVER_NAME: &str = "server.forebay";
+
+/// A node's Ed25519 public key: by it a node is known whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey(pub [u8; 32]);
 
 /// A node's private key, before or after the authority has signed it.
 pub struct NodeKey(KeyPair);
@@ -70,7 +77,17 @@ pub struct Keys {
     name: NodeName,
     clock: Arc<Clock>,
     client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
+    /// For listeners. `None`: this host is about to join, and has no certificate.
+    server: Option<Servers>,
+    membership: Arc<Membership>,
+}
+
+/// How a server meets those that connect.
+struct Servers {
+    /// With a certificate.
+    nodes: Arc<ServerConfig>,
+    /// With a certificate or none: a host that joins has none yet.
+    anybody: Arc<ServerConfig>,
 }
 
 impl fmt::Debug for Keys {
@@ -86,7 +103,7 @@ impl Keys {
         certificate: CertificateDer<'static>,
         key: &NodeKey,
     ) -> KeyResult<Self> {
-        let name = name_in(&certificate)?;
+        let (name, _) = read(&certificate)?;
         let (provider, clock) = (Arc::new(provider()), Arc::new(Clock::default()));
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone())?;
@@ -95,17 +112,37 @@ impl Keys {
         let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone());
         let servers = servers.build().map_err(|error| wrong(&error))?;
         let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+        let anybody = clients.clone().allow_unauthenticated().build().map_err(|error| wrong(&error))?;
         let clients = clients.build().map_err(|error| wrong(&error))?;
         let chain = vec![certificate];
         let client = ClientConfig::builder_with_details(provider.clone(), clock.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_webpki_verifier(servers)
             .with_client_auth_cert(chain.clone(), key.der())?;
-        let server = ServerConfig::builder_with_details(provider, clock.clone())
+        let server = |verifier| {
+            let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone());
+            let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
+            let config = builder.with_client_cert_verifier(verifier);
+            config.with_single_cert(chain.clone(), key.der()).map(Arc::new)
+        };
+        let server = Some(Servers { nodes: server(clients)?, anybody: server(anybody)? });
+        Ok(Self { name, clock, client: Arc::new(client), server, membership: Arc::default() })
+    }
+
+    /// For a host that is about to join a cluster: it knows the public key of the cluster's authority, from a token, and
+    /// shows no certificate.
+    pub fn to_join(cluster: Uuid, authority: &PublicKey) -> KeyResult<Self> {
+        let name = NodeName::new(cluster, Role::Client, "joining")?;
+        let (provider, clock) = (Arc::new(provider()), Arc::new(Clock::default()));
+        let mut roots = RootCertStore::empty();
+        roots.add(authority::anchor(cluster, authority)?)?;
+        let servers = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let servers = servers.build().map_err(|error| KeyError::new(format!("the token's key: {error}")))?;
+        let client = ClientConfig::builder_with_details(provider, clock.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_client_cert_verifier(clients)
-            .with_single_cert(chain, key.der())?;
-        Ok(Self { name, clock, client: Arc::new(client), server: Arc::new(server) })
+            .with_webpki_verifier(servers)
+            .with_no_client_auth();
+        Ok(Self { name, clock, client: Arc::new(client), server: None, membership: Arc::default() })
     }
 
     /// The same, of what files hold.
@@ -135,21 +172,40 @@ impl Keys {
         (self.client.clone(), ServerName::try_from(SERVER_NAME).expect("it is a DNS name"))
     }
 
-    /// For a connection that this node accepts at `now` (time since 1970).
+    /// False for a host that is about to join: it has no certificate to show.
+    pub fn can_accept(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// For a connection that this node accepts at `now` (time since 1970) from another node. Panics if it cannot accept.
     pub fn to_accept(&self, now: Duration) -> Arc<ServerConfig> {
+        self.servers(now).nodes.clone()
+    }
+
+    /// The same, from another node or from somebody who shows no certificate.
+    pub fn to_accept_anybody(&self, now: Duration) -> Arc<ServerConfig> {
+        self.servers(now).anybody.clone()
+    }
+
+    fn servers(&self, now: Duration) -> &Servers {
         self.clock.0.store(now.as_secs(), Ordering::Relaxed);
-        self.server.clone()
+        self.server.as_ref().expect("a host that is about to join accepts nothing")
+    }
+
+    /// What is known of the cluster's membership.
+    pub fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     /// Who the peer is that has proven to own this certificate. The handshake has verified that the authority signed
     /// it.
     pub fn peer(&self, certificates: Option<&[CertificateDer<'_>]>) -> KeyResult<Peer> {
         let certificate = certificates.and_then(<[_]>::first);
-        let name = name_in(certificate.ok_or_else(|| KeyError::new("the peer has shown no certificate"))?)?;
+        let (name, key) = read(certificate.ok_or_else(|| KeyError::new("the peer has shown no certificate"))?)?;
         if name.cluster != self.name.cluster {
             return Err(KeyError::new(format!("{name} is of cluster {}, not of {}", name.cluster, self.name.cluster)));
         }
-        Ok(Peer { name })
+        Ok(Peer { name, key })
     }
 }
 
@@ -163,6 +219,8 @@ pub fn certificate_to_pem(certificate: &CertificateDer<'_>) -> String {
 pub struct Peer {
     /// Who it is.
     pub name: NodeName,
+    /// Its public key.
+    pub key: PublicKey,
 }
 
 /// AES-GCM first, and one key exchange whose messages have one length whatever the key.
@@ -170,13 +228,18 @@ fn provider() -> CryptoProvider {
     CryptoProvider { kx_groups: vec![aws_lc_rs::kx_group::X25519], ..aws_lc_rs::default_provider() }
 }
 
-/// The one node's name that a certificate holds.
-fn name_in(certificate: &CertificateDer<'_>) -> KeyResult<NodeName> {
+/// The one node's name that a certificate holds, and its public key.
+fn read(certificate: &CertificateDer<'_>) -> KeyResult<(NodeName, PublicKey)> {
     let parsed = webpki::EndEntityCert::try_from(certificate)
         .map_err(|error| KeyError::new(format!("the certificate cannot be read: {error}")))?;
     let mut names = parsed.valid_uri_names();
-    match (names.next(), names.next()) {
-        (Some(uri), None) => NodeName::from_uri(uri),
-        _ => Err(KeyError::new("the certificate does not hold one node's name")),
-    }
+    let name = match (names.next(), names.next()) {
+        (Some(uri), None) => NodeName::from_uri(uri)?,
+        _ => return Err(KeyError::new("the certificate does not hold one node's name")),
+    };
+    let key = parsed.subject_public_key_info();
+    // The key is the end of it.
+    let key = key.last_chunk().filter(|_| key.len() == ED25519_SPKI_BYTES);
+    let key = key.ok_or_else(|| KeyError::new("the certificate is not of an Ed25519 key"))?;
+    Ok((name, PublicKey(*key)))
 }

@@ -1,6 +1,9 @@
 use std::time::Duration;
 
-use forebay_proto::Uuid;
+use forebay_proto::{
+    Uuid,
+    message::{Ban, Bans},
+};
 use rustls::pki_types::CertificateDer;
 
 use crate::{Authority, Keys, NodeKey, NodeName, Role, Validity};
@@ -66,4 +69,31 @@ fn no_text_that_people_see_holds_a_private_key() {
     let (key, certificate) = signed(&authority, &name(OURS, Role::Client));
     let keys = Keys::new(&authority.certificate(NOW).unwrap(), certificate, &key).unwrap();
     assert_eq!(format!("{keys:?}"), "keys of client n1");
+}
+
+#[test]
+fn a_peer_is_known_by_its_key_and_a_ban_meets_that_key_or_every_node_of_a_name() {
+    let authority = Authority::make(OURS).unwrap();
+    let (key, certificate) = signed(&authority, &name(OURS, Role::Client));
+    let keys = Keys::new(&authority.certificate(NOW).unwrap(), certificate.clone(), &key).unwrap();
+    let peer = keys.peer(Some(&[certificate])).unwrap();
+    assert_eq!(peer.key.0, key.public_key());
+    let membership = keys.membership();
+    assert!(!membership.is_banned(&peer.name, &peer.key));
+    let ban = |name: &str, key: &[u8]| Ban { role: "client".into(), name: name.into(), key: key.to_vec().into() };
+    for (epoch, bans, banned) in [
+        (1, vec![ban("other", key.public_key())], true),
+        (2, vec![ban("n1", &[7; 32])], false),
+        (3, vec![ban("n1", &[])], true),
+        (4, vec![ban("other", &[])], false),
+    ] {
+        membership.adopt(&Bans { epoch, bans });
+        assert_eq!((membership.epoch(), membership.is_banned(&peer.name, &peer.key)), (epoch, banned));
+    }
+    membership.adopt(&Bans { epoch: 3, bans: vec![ban("n1", &[])] });
+    assert!(!membership.is_banned(&peer.name, &peer.key), "an older map says nothing");
+    membership.hear(9);
+    assert!(membership.is_outdated());
+    membership.forget_rumours();
+    assert!(!membership.is_outdated());
 }

@@ -32,6 +32,9 @@ pub const OBJECTS: u8 = 0x2b;
 /// Inline data: the bytes of a small file.
 pub const INLINE: u8 = 0x2c;
 
+/// Members of the cluster, with how they join, and bans.
+pub const MEMBER: u8 = 0x2d;
+
 /// A short key, on the stack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
@@ -165,6 +168,11 @@ pub fn objects(fid: Fid) -> Key {
 /// The inline bytes of `fid`.
 pub fn inline(fid: Fid) -> Key {
     Key::new(INLINE).with(&fid.to_key())
+}
+
+/// A row of the cluster's members (`membership/rows.rs`).
+pub fn member(what: u8, id: &[u8]) -> Key {
+    Key::new(MEMBER).with(&[what]).with(id)
 }
 
 /// The transno of a placement table's key.

@@ -22,6 +22,7 @@ pub mod limits;
 mod load;
 mod lock_table;
 mod locks;
+mod membership;
 mod memory;
 #[cfg(test)]
 mod model;

@@ -138,3 +138,12 @@ pub const CLAIMANTS: usize = 1024;
 pub const RECALL_WAIT: Duration = Duration::from_millis(600);
 /// Files remembered as certainly without objects: each takes about 60 bytes.
 pub const EMPTIES: usize = 1 << 18;
+
+/// Longest life of a token for joining: one that is forgotten somewhere should not serve for ever.
+pub const TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Tokens that nobody has used.
+pub const TOKENS: usize = 1000;
+/// A host whose clock is further from the MGS's does not join.
+pub const CLOCKS_APART: Duration = Duration::from_secs(10 * 60);
+/// Addresses of one target.
+pub const ADDRESSES: usize = 16;

@@ -103,7 +103,7 @@ async fn required<T>(
 }
 
 /// Calls `each` for all rows whose keys begin with `kind`.
-async fn each_row(
+pub(crate) async fn each_row(
     store: &Store,
     kind: u8,
     mut each: impl FnMut(&[u8], &[u8]) -> Result<(), DecodeError>,

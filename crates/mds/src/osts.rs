@@ -1,6 +1,6 @@
 //! The OSTs as the MDS sees them. Its requests to them are safe to repeat, and are repeated until an OST replies.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use bytes::Bytes;
 use forebay_env::{Address, Env};
@@ -33,48 +33,70 @@ impl Resolve for OstAddresses {
 /// A session with each OST.
 pub struct Osts {
     env: Env,
-    sessions: BTreeMap<u32, ClientSession>,
+    cluster: Uuid,
+    client: ClientId,
+    mdt: TargetId,
+    pins: PinBudget,
+    addresses: Rc<OstAddresses>,
+    sessions: RefCell<BTreeMap<u32, ClientSession>>,
 }
 
 impl Osts {
-    /// Opens sessions with the OSTs of `addresses`. The server is a new client of the OSTs at each start; this
-    /// notifies them that the previous instance has ended.
+    /// Opens sessions with these OSTs. The server is a new client of the OSTs at each start; this notifies them that the
+    /// previous instance has ended.
     pub fn start(
         env: &Env,
         cluster: Uuid,
         (mdt, incarnation): (TargetId, Incarnation),
         addresses: OstAddresses,
+        osts: impl IntoIterator<Item = u32>,
     ) -> Self {
         let client: ClientId = Uuid::of_life(mdt.index, incarnation);
         let pins = PinBudget::new(limits::PINNED_BYTES);
-        let addresses = Rc::new(addresses);
-        let session = |index: &u32| {
-            let options = SessionOptions {
-                cluster,
-                target: TargetId::ost(*index),
-                resolve: addresses.clone(),
-                client,
-                description: mdt.to_string(),
-                pins: pins.clone(),
-            };
-            (*index, ClientSession::start(env, options))
+        let (addresses, sessions) = (Rc::new(addresses), RefCell::default());
+        let this = Self { env: env.clone(), cluster, client, mdt, pins, addresses, sessions };
+        osts.into_iter().for_each(|ost| this.add(ost));
+        this
+    }
+
+    /// Opens a session with one more OST.
+    pub fn add(&self, ost: u32) {
+        let options = SessionOptions {
+            cluster: self.cluster,
+            target: TargetId::ost(ost),
+            resolve: self.addresses.clone(),
+            client: self.client,
+            description: self.mdt.to_string(),
+            pins: self.pins.clone(),
         };
-        Self { env: env.clone(), sessions: addresses.known.keys().map(session).collect() }
+        self.sessions.borrow_mut().insert(ost, ClientSession::start(&self.env, options));
+    }
+
+    fn session(&self, ost: u32) -> Option<ClientSession> {
+        self.sessions.borrow().get(&ost).cloned()
+    }
+
+    /// Tells an OST something that changes nothing there; once, and whether or not it hears it.
+    pub async fn tell<O: Operation>(&self, ost: u32, request: &O) {
+        let Some(session) = self.session(ost) else { return };
+        if let Ok(Err(error)) = self.env.timeout(limits::POLL_TIMEOUT, session.ask(request)).await {
+            self.env.log(&format!("{:?} of OST{ost:04x}: {error}", O::OP));
+        }
     }
 
     /// Indices of the OSTs, ordered.
     pub fn indices(&self) -> Vec<u32> {
-        self.sessions.keys().copied().collect()
+        self.sessions.borrow().keys().copied().collect()
     }
 
     /// Whether the OST understands the feature bit `bit`, according to its last Connect reply.
     pub fn has_feature(&self, ost: u32, bit: u64) -> bool {
-        self.sessions.get(&ost).is_some_and(|session| session.has_feature(bit))
+        self.session(ost).is_some_and(|session| session.has_feature(bit))
     }
 
     /// Sends a request once; waits while the OST is away.
     pub async fn ask<O: Operation>(&self, ost: u32, request: &O) -> Result<O::Reply, ErrorReply> {
-        let session = self.sessions.get(&ost).ok_or_else(|| unknown(ost))?;
+        let session = self.session(ost).ok_or_else(|| unknown(ost))?;
         let called = session.call(request, Call::level(CommitLevel::Commit)).await;
         called.map(|called| called.reply).map_err(|error| match error {
             RpcError::Reply(reply) => reply,
@@ -130,7 +152,7 @@ impl Osts {
         request: &O,
         bulk: Bytes,
     ) -> Option<Result<O::Reply, ErrorReply>> {
-        let session = self.sessions.get(&ost)?;
+        let session = self.session(ost)?;
         let mut attempts = 0;
         loop {
             let call = Call { bulk: vec![bulk.clone()], ..Call::level(CommitLevel::Commit) };
@@ -147,7 +169,7 @@ impl Osts {
 
     /// Repeats a request until the OST itself replies, if only with an error. `None` as [`Osts::insist`].
     pub async fn hear<O: Operation>(&self, ost: u32, request: &O) -> Option<Result<O::Reply, ErrorReply>> {
-        let session = self.sessions.get(&ost)?;
+        let session = self.session(ost)?;
         loop {
             match session.call(request, Call::level(CommitLevel::Commit)).await {
                 Ok(called) => return Some(Ok(called.reply)),
@@ -167,7 +189,7 @@ impl Osts {
             let session = session.clone();
             self.env.spawn(async move { session.close().await })
         };
-        let closing: Vec<_> = self.sessions.values().map(close).collect();
+        let closing: Vec<_> = self.sessions.borrow().values().map(close).collect();
         for closed in closing {
             closed.await;
         }

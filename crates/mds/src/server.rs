@@ -7,7 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Address, Boxed, Bug, Env, Time, planted, sync::Notify};
+use forebay_env::{Address, Boxed, Bug, Env, PeerIdentity, Time, planted, sync::Notify};
+use forebay_keys::Authority;
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid, WriteId,
     limits::LEASE_TERM,
@@ -26,6 +27,7 @@ use crate::{
     leases::LeaseWaits,
     leases::{Leases, PendingRecalls},
     limits, load,
+    membership::{self, Membership},
     memory::Memory,
     opens::OpenChange,
     ops,
@@ -45,7 +47,9 @@ pub struct MdsOptions {
     pub default_layout: LayoutSpec,
     /// The owner of a new MDT's root directory.
     pub owner: Owner,
-    /// Sessions, recovery, and the cluster's map if this server is the MGS.
+    /// The cluster's authority, if this server is the MGS and hosts may join.
+    pub authority: Option<std::sync::Arc<Authority>>,
+    /// Sessions, recovery, and the cluster's map as it is described, if this server is the MGS.
     pub target: TargetOptions,
 }
 
@@ -53,7 +57,7 @@ impl MdsOptions {
     /// Default options, with these OSTs.
     pub fn new(cluster: Uuid, osts: BTreeMap<u32, Vec<Address>>) -> Self {
         let (default_layout, owner) = (LayoutSpec::inherit(), Owner::default());
-        Self { cluster, osts, default_layout, owner, target: TargetOptions::default() }
+        Self { cluster, osts, default_layout, owner, authority: None, target: TargetOptions::default() }
     }
 }
 
@@ -70,7 +74,9 @@ pub struct Mds {
     /// Time of the last completed poll of all OSTs.
     pub(crate) polled: Cell<Time>,
     /// Wakes each OST's destroy driver.
-    pub(crate) destroys: BTreeMap<u32, Rc<Notify>>,
+    pub(crate) destroys: RefCell<BTreeMap<u32, Rc<Notify>>>,
+    /// Who is in the cluster.
+    pub(crate) membership: Membership,
     /// Sessions whose handles are being closed.
     pub(crate) ending: RefCell<BTreeSet<SessionId>>,
     /// Clients with a session that was evicted since the start, until their sequences are given up.
@@ -109,16 +115,22 @@ impl Mds {
             for (session, fid) in memory.opens.writers() {
                 memory.leases.data.presume(session, fid);
             }
+            let membership = Membership::new(env, options.target.map.take(), options.authority.take());
+            membership::load(&store, &membership).await?;
+            membership.adopt_bans();
+            options.target.map = membership.map();
             let life = (store.identity().target, store.incarnation());
-            let addresses = OstAddresses { known: options.osts.clone(), map: options.target.map.clone() };
+            let osts: BTreeSet<u32> = options.osts.keys().copied().chain(membership.osts()).collect();
+            let addresses = OstAddresses { known: options.osts, map: options.target.map.clone() };
             let mds = Rc::new(Self {
                 env: env.clone(),
-                osts: Osts::start(env, options.cluster, life, addresses),
+                osts: Osts::start(env, options.cluster, life, addresses, osts.iter().copied()),
                 memory: RefCell::new(memory),
-                spaces: RefCell::new(options.osts.keys().map(|ost| (*ost, None)).collect()),
+                spaces: RefCell::new(osts.iter().map(|ost| (*ost, None)).collect()),
                 slow_osts: RefCell::default(),
                 polled: Cell::default(),
-                destroys: options.osts.keys().map(|ost| (*ost, Rc::new(Notify::new()))).collect(),
+                destroys: RefCell::new(osts.iter().map(|ost| (*ost, Rc::new(Notify::new()))).collect()),
+                membership,
                 ending: RefCell::default(),
                 evicted: RefCell::default(),
                 collecting: Cell::new(0),
@@ -140,7 +152,7 @@ impl Mds {
     pub fn close(&self) -> Boxed<'_, ()> {
         Box::pin(async move {
             self.target.take();
-            self.destroys.values().for_each(|logged| logged.notify_one());
+            self.destroys.borrow().values().for_each(|logged| logged.notify_one());
             self.osts.close().await;
         })
     }
@@ -148,6 +160,14 @@ impl Mds {
     /// True before the start and after [`Mds::close`].
     pub(crate) fn is_closed(&self) -> bool {
         self.target.borrow().is_none()
+    }
+
+    /// Another OST has registered.
+    pub(crate) fn add_ost(self: &Rc<Self>, ost: u32) {
+        self.osts.add(ost);
+        self.spaces.borrow_mut().insert(ost, None);
+        self.destroys.borrow_mut().insert(ost, Rc::new(Notify::new()));
+        self.start_destroys(ost);
     }
 
     pub(crate) fn strong(&self) -> Rc<Self> {
@@ -183,7 +203,7 @@ impl Mds {
             memory.next_sequence = memory.next_sequence.max(sequence.0 + 1);
         }
         if effects.destroys {
-            self.destroys.values().for_each(|logged| logged.notify_one());
+            self.destroys.borrow().values().for_each(|logged| logged.notify_one());
         }
     }
 
@@ -387,6 +407,10 @@ impl Service for Mds {
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Attempt<Answer> {
         self.memory.borrow_mut().leases.note_request(ctx.session(), self.env.now());
         self.dispatch(ctx, op, body).await
+    }
+
+    async fn membership(self: Rc<Self>, peer: PeerIdentity, op: Op, body: Bytes) -> Result<Bytes, ErrorReply> {
+        self.membership_request(&peer, op, &body).await
     }
 
     /// Waits until the OSTs have done the truncate: a write after the reply would otherwise be lost.

@@ -13,7 +13,7 @@ use crate::{
     limits,
 };
 
-/// Sends one request outside of any session (`Status`, `GetMap`). Tries each address once, in order, for at most
+/// Sends one request outside of any session (`Status`, or what the MGS answers). Tries each address once, in order, for at most
 /// `limits::ASK_TIMEOUT` each. Errors: `Reply`; or `Unreachable`, `Silent` or `Foreign`, with what happened at the last
 /// address.
 pub async fn ask<O: Operation>(env: &Env, addresses: &[Address], request: &O) -> Result<O::Reply, RpcError> {
@@ -55,10 +55,10 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
         _ => RpcError::Unreachable(error.message),
     })?;
     if let Some(node) = stream.node()
-        && op == Op::GetMap
+        && !matches!(op, Op::Status)
         && !node.role.may_serve(TargetKind::Mdt)
     {
-        return Err(RpcError::Protocol(format!("{address}: {node} answers, which may not hand out the cluster's map")));
+        return Err(RpcError::Protocol(format!("{address}: {node} answers, which may not keep the cluster's map")));
     }
     let (read, write) = stream.split();
     let outbox = Outbox::default();

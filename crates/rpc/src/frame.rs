@@ -122,7 +122,13 @@ impl FrameReader {
     pub async fn header(&mut self) -> Result<FrameHeader, FrameError> {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         self.half.read_exact(&mut bytes).await?;
-        parse_header(&bytes)
+        self.checked_header(&bytes)
+    }
+
+    fn checked_header(&self, bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
+        let header = parse_header(bytes)?;
+        self.half.hear_epoch(header.map_epoch)?;
+        Ok(header)
     }
 
     /// Reads the first header from an unknown peer. Checks the magic first, as another program may send fewer bytes
@@ -135,7 +141,7 @@ impl FrameReader {
             return Err(if is_tls(magic) { FrameError::Tls } else { FrameError::Foreign });
         }
         self.half.read_exact(rest).await?;
-        parse_header(&bytes)
+        self.checked_header(&bytes)
     }
 
     /// Reads what follows `header`.
@@ -248,7 +254,7 @@ impl Outbox {
                 self.ready.notified().await;
                 continue;
             }
-            let parts = gather(batch);
+            let parts = gather(batch, half.known_epoch());
             forebay_env::sync::select! {
                 biased;
                 written = half.write_all(&parts) => if written.is_err() { break },
@@ -275,14 +281,15 @@ impl Outbox {
 }
 
 /// The parts of a vectored write: headers and bodies are copied together, bulks go as they are.
-fn gather(frames: Vec<Frame>) -> Vec<Bytes> {
+fn gather(frames: Vec<Frame>, map_epoch: u32) -> Vec<Bytes> {
     let small: usize = frames.iter().map(|f| FRAME_HEADER_BYTES + f.body.len()).sum();
     let mut parts = Vec::with_capacity(frames.iter().map(|f| f.bulk.len() + 1).sum::<usize>() + 1);
     let mut text = Vec::with_capacity(small);
     for frame in frames {
-        text.extend_from_slice(&frame.header.to_bytes());
+        let header = FrameHeader { map_epoch, ..frame.header };
+        text.extend_from_slice(&header.to_bytes());
         text.extend_from_slice(&frame.body);
-        if frame.header.bulk_bytes > 0 {
+        if header.bulk_bytes > 0 {
             parts.push(std::mem::take(&mut text).into());
             parts.extend(frame.bulk.into_iter().filter(|b| !b.is_empty()));
         }
@@ -306,7 +313,7 @@ mod tests {
     #[test]
     fn small_frames_share_one_part_and_bulk_is_not_copied() {
         static BULK: &[u8] = &[7; 4096];
-        let parts = gather(vec![frame(b"a", &[]), frame(b"bc", &[BULK]), frame(b"d", &[]), frame(b"", &[])]);
+        let parts = gather(vec![frame(b"a", &[]), frame(b"bc", &[BULK]), frame(b"d", &[]), frame(b"", &[])], 0);
         let lengths: Vec<usize> = parts.iter().map(Bytes::len).collect();
         assert_eq!(lengths, [2 * 128 + 3, 4096, 2 * 128 + 1]);
         assert_eq!(parts[1].as_ptr(), BULK.as_ptr());

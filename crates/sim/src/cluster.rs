@@ -4,6 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,6 +13,7 @@ use forebay_env::{
     Address, Env,
     sim::{NodeId, Sim},
 };
+use forebay_keys::Authority;
 use forebay_mds::{Mds, MdsOptions};
 use forebay_oss::Oss;
 use forebay_proto::{
@@ -128,6 +130,8 @@ pub struct Cluster {
     pub dead_copy: Rc<Cell<Option<usize>>>,
     /// The current map, which the MGS serves.
     map: Rc<RefCell<ClusterMap>>,
+    /// With it, the MGS takes hosts that join.
+    authority: Rc<RefCell<Option<Arc<Authority>>>>,
 }
 
 impl Cluster {
@@ -151,15 +155,35 @@ impl Cluster {
             sim.crash(node);
             servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
         }
-        let (targets, troubles, ailing, deaths, dead_copy) = Default::default();
+        let (targets, troubles, ailing, deaths, dead_copy, authority) = Default::default();
         let targets_of_map = servers.iter().map(listed).collect();
         let map = Rc::new(RefCell::new(ClusterMap { cluster: uuid, epoch: 1, targets: targets_of_map }));
-        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, deaths, dead_copy, map }
+        Cluster { sim: sim.clone(), options, servers, targets, troubles, ailing, deaths, dead_copy, map, authority }
     }
 
     /// The cluster map for clients and the MDT.
     pub fn map(&self) -> ClusterMap {
         self.map.borrow().clone()
+    }
+
+    /// From its next start on, the MGS takes hosts that join.
+    pub fn set_authority(&self, authority: Arc<Authority>) {
+        self.authority.replace(Some(authority));
+    }
+
+    /// Adds a server of a new OST on `node`, which the map does not name, with an empty store. Returns its number.
+    pub async fn add_server(&mut self, node: NodeId, target: TargetId) -> usize {
+        let number = self.servers.len();
+        let format = FormatOptions {
+            slab_bytes: self.options.slab_bytes(number),
+            journal_bytes: self.options.journal_bytes,
+            stripe_bytes: 64 << 10,
+            ..FormatOptions::new(self.map().cluster, target, self.options.data_bytes(number))
+        };
+        Store::format(&self.sim.env(node), STORE_DIR, &format).await.expect("a new store is formatted");
+        self.sim.crash(node);
+        self.servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
+        number
     }
 
     /// From its next start on, a server listens at `address`. The MGS serves a newer map at once.
@@ -181,6 +205,7 @@ impl Cluster {
     pub fn boot(&self, number: usize) {
         let server = self.servers[number].clone();
         let (map, options, troubles) = (self.map.clone(), self.options.clone(), self.troubles.clone());
+        let authority = self.authority.borrow().clone();
         let (targets, ailing) = (self.targets.clone(), self.ailing.clone());
         targets.borrow_mut().remove(&number);
         let word = number == 0 && self.dead_copy.get().is_some();
@@ -190,7 +215,7 @@ impl Cluster {
                 // The remaining copy cannot know that the other one is dead, and not ahead of it. The operator knows.
                 drop(Store::mirror_alone(&env, STORE_DIR).await);
             }
-            if let Err(trouble) = serve(&env, &server, map, &options, serving).await {
+            if let Err(trouble) = serve(&env, &server, (map, authority), &options, serving).await {
                 env.log(&format!("{} does not start: {trouble}", server.target));
                 if ailing.borrow().contains(&number) {
                     return;
@@ -246,7 +271,7 @@ fn listed(server: &Server) -> MapTarget {
 async fn serve(
     env: &Env,
     server: &Server,
-    map: Rc<RefCell<ClusterMap>>,
+    (map, authority): (Rc<RefCell<ClusterMap>>, Option<Arc<Authority>>),
     options: &ClusterOptions,
     serving: impl FnOnce(&Target),
 ) -> Result<(), String> {
@@ -271,7 +296,11 @@ async fn serve(
             let osts = map.targets.iter().filter(|t| t.id.kind == TargetKind::Ost);
             let addresses = |t: &MapTarget| t.addresses.iter().filter_map(|a| a.parse().ok()).collect();
             let osts = osts.map(|t| (t.id.index, addresses(t))).collect();
-            let mds_options = MdsOptions { target: target_options, ..MdsOptions::new(map.cluster, osts) };
+            let mds_options = MdsOptions {
+                target: target_options,
+                authority: authority.clone(),
+                ..MdsOptions::new(map.cluster, osts)
+            };
             let (_mds, target) = Mds::start(env, store, mds_options).await.map_err(|e| e.to_string())?;
             target
         }
@@ -281,6 +310,8 @@ async fn serve(
         }
     };
     serving(&target);
+    let is_mgs = server.target.kind == TargetKind::Mdt && authority.is_some();
+    let listener = if is_mgs { listener.for_anybody() } else { listener };
     target.serve(listener).await;
     Ok(())
 }

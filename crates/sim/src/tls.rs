@@ -8,9 +8,8 @@ use forebay_proto::Uuid;
 
 /// Of so many seeds, one runs over TLS.
 const ONE_IN: u64 = 8;
-/// 2020 to 2040: any time that a simulated clock shows.
-const VALIDITY: Validity =
-    Validity { from: Duration::from_secs(1_577_836_800), to: Duration::from_secs(2_208_988_800) };
+/// Any time that a simulated clock shows, after all of its jumps.
+const VALIDITY: Validity = Validity { from: Duration::ZERO, to: Duration::from_secs(i64::MAX as u64 / 1_000_000_000) };
 
 /// Has the machines that are added from now on talk TLS, if this is a seed for it.
 pub(crate) fn draw(sim: &Sim) {

@@ -6,10 +6,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{Boxed, Bug, Side, planted};
+use forebay_env::{Boxed, Bug, PeerIdentity, Side, planted};
+use forebay_keys::Role;
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply, SessionId, Transno,
-    message::{Empty, FrameHeader, FrameKind, Op, Sync, SyncReply, frame_flags},
+    message::{Bans, Empty, FrameHeader, FrameKind, Op, SetBans, Sync, SyncReply, frame_flags},
 };
 use forebay_rpc::server::{Connection, Handler, Pass, Request};
 
@@ -45,10 +46,18 @@ impl Core {
             let words = format!("operation {} is not known to this version", header.op);
             return self.refuse(connection, header, &ErrorReply::new(Errno::EOPNOTSUPP, words));
         };
+        if matches!(connection.peer, PeerIdentity::Stranger(_)) && op != Op::Join && !planted(Bug::StrangerBelieved) {
+            return self.refuse_stranger(connection, header, op);
+        }
         match op {
             Op::Connect => return self.connect(connection, request),
             Op::Status => return self.answer_status(connection, header),
             Op::GetMap => return self.answer_map(connection, header),
+            Op::GetBans => return self.answer_bans(connection, header),
+            Op::SetBans => return self.set_bans(connection, &request),
+            Op::Join | Op::Register | Op::NewToken | Op::ListNodes | Op::BanNode | Op::RemoveNode => {
+                return self.membership_request(connection, op, request);
+            }
             _ => {}
         }
         if let Err(error) = self.check_running() {
@@ -58,6 +67,68 @@ impl Core {
             Ok(session) => self.session_request(connection, session, op, request),
             Err(error) => self.refuse(connection, header, &error),
         }
+    }
+
+    /// Whoever shows no certificate may only join.
+    fn refuse_stranger(&self, connection: &Connection, header: &FrameHeader, op: Op) {
+        self.log(&format!("{}: refused, as it has shown no certificate and asked for {}", connection.peer, op.name()));
+        let words =
+            "this host has shown no certificate of the cluster: give --keys DIR, or join it with `forebay join`";
+        self.refuse(connection, header, &ErrorReply::new(Errno::EPERM, words));
+        connection.finish();
+    }
+
+    fn answer_bans(&self, connection: &Connection, header: &FrameHeader) {
+        let bans = self.env.membership().map(|known| Bans { epoch: known.epoch(), bans: known.bans().to_vec() });
+        self.answer(connection, header, &bans.unwrap_or(Bans { epoch: 0, bans: Vec::new() }));
+    }
+
+    /// The MDT says who is banned.
+    fn set_bans(&self, connection: &Connection, request: &Request) {
+        let header = &request.header;
+        if let PeerIdentity::Node { node, .. } = &connection.peer
+            && node.role != Role::Mds
+        {
+            let words = format!("{node} may not say who is banned");
+            return self.refuse(connection, header, &ErrorReply::new(Errno::EPERM, words));
+        }
+        match SetBans::from_bytes(&request.body) {
+            Ok(SetBans { bans }) => {
+                self.env.membership().into_iter().for_each(|known| known.adopt(&bans));
+                self.answer(connection, header, &Empty {});
+            }
+            Err(error) => self.refuse(connection, header, &error.into()),
+        }
+    }
+
+    /// A request about the cluster's nodes: needs no session.
+    fn membership_request(&self, connection: &Rc<Connection>, op: Op, request: Request) {
+        let (core, connection) = (self.strong(), connection.clone());
+        self.run(Box::pin(async move {
+            let Request { header, body, pass, .. } = request;
+            let answer = match core.state.get() {
+                TargetState::Recovering => Err(ErrorReply::new(Errno::RECOVERING, "the target recovers")),
+                _ => match core.check_running() {
+                    Ok(()) => core.service().membership(connection.peer.clone(), op, body).await,
+                    Err(error) => Err(error),
+                },
+            };
+            match answer {
+                Ok(body) => {
+                    let mut out = FrameHeader::new(FrameKind::Reply, header.op);
+                    (out.flags, out.slot, out.sequence) = (header.flags, header.slot, header.sequence);
+                    core.send(&connection, out, body, Vec::new());
+                }
+                Err(error) => {
+                    core.log(&format!("{}: {} refused: {error}", connection.peer, op.name()));
+                    core.refuse(&connection, &header, &error);
+                }
+            }
+            drop(pass);
+            if matches!(connection.peer, PeerIdentity::Stranger(_)) {
+                connection.finish();
+            }
+        }));
     }
 
     /// The session a request belongs to. A request is refused if its incarnation is old, its session has ended, or its

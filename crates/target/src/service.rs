@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use forebay_env::Boxed;
+use forebay_env::{Boxed, PeerIdentity};
 use forebay_proto::{ClientId, Errno, ErrorReply, Fid, SessionId, Transno, message::Op};
 
 use crate::{Answer, Attempt, Context, Target};
@@ -20,6 +20,13 @@ pub trait Service: 'static {
     /// Makes an attempt to execute one request. It is called again for the same request after
     /// [`Abort::Retry`](crate::Abort::Retry). Ops of the target itself (sessions, Sync, Status, Fence) do not come here.
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Attempt<Answer>;
+
+    /// A request about the cluster's nodes, outside of any session; what `peer` may ask for is up to the service. Returns the
+    /// reply's body. It may come more than once.
+    async fn membership(self: Rc<Self>, peer: PeerIdentity, op: Op, body: Bytes) -> Result<Bytes, ErrorReply> {
+        let _ = (peer, body);
+        Err(ErrorReply::new(Errno::ENOSYS, format!("{} is for MDT0000, which keeps the cluster's map", op.name())))
+    }
 
     /// A change that an earlier incarnation executed, or that came on an earlier connection, is sent again. Its cached
     /// `reply` leaves after this returns. Wait here for what the execution would have waited for before its reply.
@@ -84,6 +91,7 @@ pub struct SessionInfo {
 pub(crate) trait AnyService {
     fn started(&self, target: Target) -> Boxed<'static, Result<(), ErrorReply>>;
     fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Attempt<Answer>>;
+    fn membership(&self, peer: PeerIdentity, op: Op, body: Bytes) -> Boxed<'static, Result<Bytes, ErrorReply>>;
     fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Boxed<'static, ()>;
     fn admits(&self, op: Op) -> bool;
     fn comes_back(&self, session: SessionId, granted_bytes: u64);
@@ -104,6 +112,10 @@ impl<S: Service> AnyService for Erased<S> {
 
     fn handle(&self, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Boxed<'static, Attempt<Answer>> {
         Box::pin(self.0.clone().handle(ctx, op, body, bulk))
+    }
+
+    fn membership(&self, peer: PeerIdentity, op: Op, body: Bytes) -> Boxed<'static, Result<Bytes, ErrorReply>> {
+        Box::pin(self.0.clone().membership(peer, op, body))
     }
 
     fn settled(&self, op: Op, body: Bytes, reply: Bytes) -> Boxed<'static, ()> {
@@ -149,6 +161,10 @@ impl AnyService for Nobody {
 
     fn handle(&self, _: Context, _: Op, _: Bytes, _: Bytes) -> Boxed<'static, Attempt<Answer>> {
         Box::pin(async { Err(ErrorReply::new(Errno::STOPPED, "the target was closed").into()) })
+    }
+
+    fn membership(&self, _: PeerIdentity, _: Op, _: Bytes) -> Boxed<'static, Result<Bytes, ErrorReply>> {
+        Box::pin(async { Err(ErrorReply::new(Errno::STOPPED, "the target was closed")) })
     }
 
     fn settled(&self, _: Op, _: Bytes, _: Bytes) -> Boxed<'static, ()> {

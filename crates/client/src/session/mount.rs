@@ -49,6 +49,7 @@ impl Client {
                 counters,
             });
             let client = Client { inner };
+            client.inner.peers.follow_map();
             client.inner.peers.mdt().session.ready().await?;
             match client.new_fid().await {
                 // A full MDT leases nothing, and must be mounted to be emptied: creates request a sequence again.

@@ -11,9 +11,10 @@ use forebay_env::{
     Address, Boxed, Env,
     sync::{Notify, Semaphore},
 };
+use forebay_keys::Membership;
 use forebay_proto::{
     ClientId, Errno, TargetId, Uuid,
-    message::{ClusterMap, GetMap, Operation, Reclaim},
+    message::{ClusterMap, GetBans, GetMap, Operation, Reclaim},
 };
 use forebay_rpc::{
     Call, Called, ClientSession, Lost, PinBudget, Resolve, RpcError, SessionOptions, SessionStats, addresses_in,
@@ -265,10 +266,28 @@ impl Peers {
             let answer = forebay_rpc::ask(&env, &addresses, &GetMap {}).await;
             if let (Ok(map), Some(owner)) = (answer, owner.upgrade()) {
                 owner.peers().adopt_map(map);
+                fetch_bans(&env, &addresses).await;
             }
             env.sleep(limits::MAP_PAUSE).await;
             if let Some(owner) = owner.upgrade() {
                 owner.peers().map_asked.set(false);
+            }
+        }));
+    }
+
+    /// Asks for a newer map when a server has named one. Only frames over TLS name epochs.
+    pub fn follow_map(&self) {
+        if self.env.membership().is_none() {
+            return;
+        }
+        let (env, owner) = (self.env.clone(), self.owner.clone());
+        drop(self.env.spawn(async move {
+            loop {
+                env.sleep(limits::MAP_PAUSE).await;
+                let Some(owner) = owner.upgrade() else { return };
+                if env.membership().is_some_and(Membership::is_outdated) {
+                    owner.peers().look_for_newer_map();
+                }
             }
         }));
     }
@@ -353,6 +372,18 @@ impl Resolve for MapOfNow {
         if let Some(owner) = self.owner.upgrade() {
             owner.peers().look_for_newer_map();
         }
+    }
+}
+
+/// Learns who is banned, if a server has named a newer map than the one of which that is known.
+async fn fetch_bans(env: &Env, addresses: &[Address]) {
+    let Some(membership) = env.membership().filter(|known| known.is_outdated()) else { return };
+    match forebay_rpc::ask(env, addresses, &GetBans {}).await {
+        Ok(bans) => {
+            membership.adopt(&bans);
+            membership.forget_rumours();
+        }
+        Err(error) => env.log(&format!("cannot learn who is banned: {error}")),
     }
 }
 

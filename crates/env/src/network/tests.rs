@@ -58,7 +58,7 @@ fn both_sides_learn_the_name_in_the_others_certificate() {
         let stream = stream.expect("it is served");
         let node = stream.node().expect("it has a certificate");
         assert_eq!((node.role, node.name()), (Role::Ost, "s1"));
-        let Ok(PeerIdentity::Node { node, address }) = peer else { panic!("{peer:?}") };
+        let Ok(PeerIdentity::Node { node, address, .. }) = peer else { panic!("{peer:?}") };
         assert_eq!((node.role, node.name()), (Role::Client, "n1"));
         assert!(!address.is_empty());
     });

@@ -131,8 +131,8 @@ fn mem_stream(end: Arc<MemEnd>) -> Stream {
 
 fn stream(read: RealReadHalf, write: RealWriteHalf) -> Stream {
     Stream {
-        read: ReadHalf { half: ReadHalfInner::Real(read) },
-        write: WriteHalf { half: WriteHalfInner::Real(write) },
+        read: ReadHalf::new(ReadHalfInner::Real(read)),
+        write: WriteHalf::new(WriteHalfInner::Real(write)),
         node: None,
     }
 }

@@ -264,8 +264,8 @@ pub(crate) struct SimWriteHalf(Rc<ConnectionEnd>);
 pub(crate) fn stream(world: &Rc<World>, connection: &Rc<Connection>, end: usize) -> Stream {
     let end = Rc::new(ConnectionEnd { world: world.clone(), connection: connection.clone(), end });
     Stream {
-        read: net::ReadHalf { half: net::ReadHalfInner::Sim(SimReadHalf(end.clone())) },
-        write: net::WriteHalf { half: net::WriteHalfInner::Sim(SimWriteHalf(end)) },
+        read: net::ReadHalf::new(net::ReadHalfInner::Sim(SimReadHalf(end.clone()))),
+        write: net::WriteHalf::new(net::WriteHalfInner::Sim(SimWriteHalf(end))),
         node: None,
     }
 }

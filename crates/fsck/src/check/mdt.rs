@@ -97,7 +97,7 @@ pub(crate) struct MdtCheck {
 }
 
 impl MdtCheck {
-    /// Checks a row whose key begins with 0x20 to 0x2c.
+    /// Checks a row whose key begins with 0x20 to 0x2d.
     pub(crate) fn row(
         &mut self,
         key: &[u8],
@@ -119,6 +119,7 @@ impl MdtCheck {
             space::COUNTER => self.counter(key, value),
             space::OBJECTS => self.objects(key, value, findings),
             space::INLINE => self.inline(key, value),
+            space::MEMBER => mdt::check_member(key, value),
             _ => placement(key, value),
         };
         if let Err(error) = outcome {

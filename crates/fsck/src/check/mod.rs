@@ -341,7 +341,7 @@ impl Checker {
                 }
             }
             (space::SESSION..=space::FENCE, _) => self.target.row(pass, key, value, findings),
-            (space::SUPERBLOCK..=space::INLINE, Rows::Mdt(mdt)) => {
+            (space::SUPERBLOCK..=space::MEMBER, Rows::Mdt(mdt)) => {
                 mdt.row(key, value, self.last_transno, self.target.sessions(), findings);
             }
             (space::OBJECT, Rows::Ost(ost)) => ost.row(key, value, self.last_transno, findings),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_proto::{
-    DecodeError, Fid, Layout, Reader, Transno,
+    Decode, DecodeError, Fid, Layout, Reader, Transno, Uuid,
     limits::{self as proto_limits, INLINE_BYTES},
 };
 
@@ -423,6 +423,39 @@ fn versioned(value: &[u8]) -> Result<Reader<'_>, DecodeError> {
     Ok(r)
 }
 
+/// Checks a row of the cluster's members: its key, and that its value has the fields of its kind.
+pub fn check_member(key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+    const WRONG: DecodeError = DecodeError::new("the key of a member's row is wrong");
+    let mut r = Reader::new(value);
+    if r.u8()? != 1 {
+        return Err(DecodeError::new("a member's row has an unknown version"));
+    }
+    let (what, id) = key.get(1..).and_then(<[u8]>::split_first).ok_or(WRONG)?;
+    let fields: fn(&mut Reader<'_>) -> Result<(), DecodeError> = match (what, id.len()) {
+        (0, 0) => return r.u32().map(drop),
+        (1, 32) => |r: &mut Reader<'_>| {
+            String::decode(r)?;
+            String::decode(r)?;
+            i64::decode(r)?;
+            i64::decode(r)?;
+            Bytes::decode(r).map(drop)
+        },
+        (2, 32) => |r: &mut Reader<'_>| String::decode(r).and_then(|_| i64::decode(r)).map(drop),
+        (3, 5) => |r: &mut Reader<'_>| {
+            Bytes::decode(r)?;
+            Uuid::decode(r)?;
+            Vec::<String>::decode(r).map(drop)
+        },
+        (4, 32) => |r: &mut Reader<'_>| {
+            String::decode(r)?;
+            String::decode(r)?;
+            Bytes::decode(r).map(drop)
+        },
+        _ => return Err(WRONG),
+    };
+    fields(&mut r.prefixed()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -546,5 +579,23 @@ mod tests {
             assert!(!is_name(bad));
         }
         assert!(first_cookie(5, b"x").is_multiple_of(1 << 15));
+    }
+
+    #[test]
+    fn rows_of_members_are_checked_by_their_kind() {
+        let key = |what: u8, length: usize| [&[0x2d, what][..], &vec![7; length]].concat();
+        let value = |fields: &[&[u8]]| {
+            let fields = fields.concat();
+            [&[1][..], &(fields.len() as u32).to_le_bytes(), &fields].concat()
+        };
+        let (ost, empty): (&[u8], &[u8]) = (b"\x03\0\0\0ost", &[0; 4]);
+        assert_eq!(check_member(&key(0, 0), &[1, 5, 0, 0, 0]), Ok(()));
+        assert_eq!(check_member(&key(1, 32), &value(&[ost, ost, &[0; 16], empty])), Ok(()));
+        assert_eq!(check_member(&key(2, 32), &value(&[ost, &[0; 8]])), Ok(()));
+        assert_eq!(check_member(&key(3, 5), &value(&[empty, &[0; 16], empty])), Ok(()));
+        assert_eq!(check_member(&key(4, 32), &value(&[ost, ost, empty])), Ok(()));
+        let wrong = [(key(5, 32), value(&[ost])), (key(2, 31), value(&[ost, &[0; 8]])), (key(2, 32), value(&[ost]))];
+        assert!(wrong.iter().all(|(key, value)| check_member(key, value).is_err()));
+        assert!(check_member(&key(0, 0), &[2, 5, 0, 0, 0]).is_err());
     }
 }

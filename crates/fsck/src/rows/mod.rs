@@ -44,6 +44,8 @@ pub mod space {
     pub const OBJECTS: u8 = 0x2b;
     /// Inline bytes.
     pub const INLINE: u8 = 0x2c;
+    /// Members of the cluster.
+    pub const MEMBER: u8 = 0x2d;
     /// Objects of an OST.
     pub const OBJECT: u8 = 0x80;
 }

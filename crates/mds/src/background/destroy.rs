@@ -16,7 +16,7 @@ use crate::{Mds, keys, limits};
 pub async fn drive(mds: Weak<Mds>, ost: u32) {
     loop {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
-        let Some(logged) = this.destroys.get(&ost).cloned() else { return };
+        let Some(logged) = this.destroys.borrow().get(&ost).cloned() else { return };
         match this.destroy_some(ost).await {
             Ok(0) => {
                 let env = this.env.clone();
@@ -52,7 +52,7 @@ impl Mds {
         let osts = if anywhere { self.osts.indices() } else { osts };
         let until = self.env.now() + limits::DESTROY_WAIT;
         let mut objects = 0;
-        for ost in osts.into_iter().filter(|ost| self.destroys.contains_key(ost)) {
+        for ost in osts.into_iter().filter(|ost| self.destroys.borrow().contains_key(ost)) {
             let prefix = keys::destroys(ost);
             let to = keys::after(prefix.as_ref());
             let rows = self.store.scan(prefix.as_ref(), &to, limits::DESTROY_BATCH).await?;

@@ -21,10 +21,7 @@ impl Mds {
     pub(crate) async fn start_background(self: Rc<Self>) {
         let truncating: Vec<_> = self.memory.borrow().truncating.iter().copied().collect();
         truncating.into_iter().for_each(|fid| self.start_truncate(fid, true));
-        for ost in self.osts.indices() {
-            let mds = Rc::downgrade(&self);
-            self.env.spawn(async move { destroy::drive(mds, ost).await });
-        }
+        self.osts.indices().into_iter().for_each(|ost| self.start_destroys(ost));
         let mds = Rc::downgrade(&self);
         self.env.spawn(async move { poll::run(mds).await });
         let mds = Rc::downgrade(&self);
@@ -33,6 +30,12 @@ impl Mds {
         self.env.spawn(async move { silence::run(mds).await });
         self.end_lost_sessions();
         self.reap_orphans().await;
+    }
+
+    /// Drives the logged destroys of an OST.
+    pub(crate) fn start_destroys(self: &Rc<Self>, ost: u32) {
+        let mds = Rc::downgrade(self);
+        self.env.spawn(async move { destroy::drive(mds, ost).await });
     }
 
     /// Logs why a background step failed. The step is repeated, at the next start at the latest.

@@ -82,6 +82,7 @@ impl Mds {
         let ask = |ost: u32| {
             let mds = self.clone();
             let poll = async move {
+                mds.push_bans(ost).await;
                 let asks = async {
                     let space = mds.osts.ask(ost, &OstStatFs {}).await?;
                     Ok::<_, ErrorReply>((space, mds.osts.ask(ost, &OstLatency {}).await))
@@ -150,7 +151,7 @@ impl Mds {
     }
 
     /// If the weights moved, makes a new table and commits it before the first create uses it.
-    async fn update_placement(&self) -> Result<(), ErrorReply> {
+    pub(crate) async fn update_placement(&self) -> Result<(), ErrorReply> {
         // A table with changed pools may be in the middle of its commit.
         self.wait_until(|memory| !memory.placing).await;
         let last = self.memory.borrow().placement.newest_table().cloned().unwrap_or_default();

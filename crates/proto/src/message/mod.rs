@@ -5,6 +5,7 @@
 
 mod attributes;
 mod choices;
+mod cluster;
 mod common;
 mod frame;
 mod leases;
@@ -14,6 +15,7 @@ mod oss;
 
 pub use attributes::*;
 pub use choices::*;
+pub use cluster::*;
 pub use common::*;
 pub use frame::*;
 pub use leases::*;
@@ -95,6 +97,22 @@ operations! {
     GetMap = 8, Control, GetMap -> ClusterMap;
     /// Ends another client's session and refuses its later requests.
     Fence = 9, Modify, Fence -> Empty;
+    /// Who is banned; needs no session.
+    GetBans = 10, Control, GetBans -> Bans;
+    /// Tells an OST who is banned (from the MDT); needs no session.
+    SetBans = 11, Control, SetBans -> Empty;
+    /// Makes the sender a node of the cluster; needs a token, and neither certificate nor session.
+    Join = 12, Control, Join -> JoinReply;
+    /// Tells where a node's targets can be reached; needs no session.
+    Register = 13, Control, Register -> ClusterMap;
+    /// Makes a token for [`Join`]; needs no session.
+    NewToken = 14, Control, NewToken -> NewTokenReply;
+    /// The cluster's nodes; needs no session.
+    ListNodes = 15, Control, ListNodes -> ListNodesReply;
+    /// Bans a node, or ends its ban; needs no session.
+    BanNode = 16, Control, BanNode -> Empty;
+    /// Removes a node; needs no session.
+    RemoveNode = 17, Control, RemoveNode -> Empty;
 
     /// Leases a sequence of fids.
     LeaseSequence = 32, Modify, LeaseSequence -> LeaseSequenceReply;

@@ -49,7 +49,7 @@ fn connect_reply(recovering: bool) -> ConnectReply {
     }
 }
 
-fn map() -> ClusterMap {
+pub fn map() -> ClusterMap {
     let mut n = Numbers::default();
     let cluster = n.uuid();
     let epoch = n.u32();

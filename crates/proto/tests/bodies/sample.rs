@@ -8,7 +8,7 @@ use forebay_proto::{
     message::{Op, Operation},
 };
 
-use crate::{common, mds, oss};
+use crate::{cluster, common, mds, oss};
 
 /// A value's bytes, and its type's decoder.
 pub struct Sample {
@@ -41,6 +41,7 @@ impl Samples {
     pub fn all() -> Self {
         let mut samples = Self::default();
         common::add(&mut samples);
+        cluster::add(&mut samples);
         mds::add(&mut samples);
         oss::add(&mut samples);
         samples.bodies("ErrorReply", vec![ErrorReply::new(forebay_proto::Errno(0x0403_0201), "what happened")]);

@@ -23,6 +23,7 @@ mod leases;
 mod levels;
 mod listings;
 mod locks;
+mod members;
 mod mirror;
 mod older_release;
 mod outage;

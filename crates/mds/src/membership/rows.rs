@@ -1,0 +1,139 @@
+//! Rows of the cluster's members (docs/format-mdt.md, kind 0x2d).
+
+use bytes::Bytes;
+use forebay_keys::PublicKey;
+use forebay_proto::{DecodeError, TargetId, TargetKind, Uuid, wire_struct};
+
+use crate::keys::{self, Key};
+
+/// Of the values.
+pub const VERSION: u8 = 1;
+
+const CHANGES: u8 = 0;
+const NODE: u8 = 1;
+const TOKEN: u8 = 2;
+const TARGET: u8 = 3;
+const BAN: u8 = 4;
+
+wire_struct! {
+    /// A node that joined.
+    pub struct NodeRow {
+        pub role: String,
+        pub name: String,
+        /// Unix time.
+        pub joined_ns: i64,
+        /// End of its certificate, Unix time.
+        pub expires_ns: i64,
+        /// Hash of the secret of its token.
+        pub token: Bytes,
+    }
+}
+
+wire_struct! {
+    /// A token that nobody has used.
+    pub struct TokenRow {
+        /// What its user will be.
+        pub role: String,
+        /// Unix time.
+        pub expires_ns: i64,
+    }
+}
+
+wire_struct! {
+    /// A target that a node brought.
+    pub struct TargetRow {
+        /// The node's public key.
+        pub node: Bytes,
+        /// Zero until it has registered.
+        pub uuid: Uuid,
+        /// Empty until it has registered.
+        pub addresses: Vec<String>,
+    }
+}
+
+/// What a row is about.
+pub enum Row {
+    /// How often the map has changed (u32).
+    Changes,
+    /// A [`NodeRow`], by its public key.
+    Node(PublicKey),
+    /// A [`TokenRow`], by the hash of its secret.
+    Token([u8; 32]),
+    /// A [`TargetRow`].
+    Target(TargetId),
+    /// A [`forebay_proto::message::Ban`], by the key that is banned, or the hash of role and name.
+    Ban(Vec<u8>),
+}
+
+pub fn changes() -> Key {
+    keys::member(CHANGES, &[])
+}
+
+pub fn node(key: &PublicKey) -> Key {
+    keys::member(NODE, &key.0)
+}
+
+pub fn token(hash: &[u8; 32]) -> Key {
+    keys::member(TOKEN, hash)
+}
+
+pub fn target(id: TargetId) -> Key {
+    let kind = match id.kind {
+        TargetKind::Mdt => 1,
+        TargetKind::Ost => 2,
+    };
+    let mut bytes = vec![kind];
+    bytes.extend_from_slice(&id.index.to_be_bytes());
+    keys::member(TARGET, &bytes)
+}
+
+pub fn ban(key: &[u8]) -> Key {
+    keys::member(BAN, key)
+}
+
+/// A value without its version.
+pub fn content(value: &[u8]) -> Result<&[u8], DecodeError> {
+    match value.split_first() {
+        Some((&VERSION, content)) => Ok(content),
+        _ => Err(DecodeError::new("a member's row has a version this program does not know")),
+    }
+}
+
+/// What the row under `key` is about.
+pub fn parse(key: &[u8]) -> Result<Row, DecodeError> {
+    const WRONG: DecodeError = DecodeError::new("the key of a member's row is wrong");
+    let (what, id) = key.get(1..).and_then(<[u8]>::split_first).ok_or(WRONG)?;
+    let hash = || id.try_into().map_err(|_| WRONG);
+    Ok(match (*what, id) {
+        (CHANGES, []) => Row::Changes,
+        (NODE, _) => Row::Node(PublicKey(hash()?)),
+        (TOKEN, _) => Row::Token(hash()?),
+        (TARGET, [kind @ (1 | 2), index @ ..]) => {
+            let index = u32::from_be_bytes(index.try_into().map_err(|_| WRONG)?);
+            Row::Target(if *kind == 1 { TargetId::mdt(index) } else { TargetId::ost(index) })
+        }
+        (BAN, _) => Row::Ban(hash()?.to_vec()),
+        _ => return Err(WRONG),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_proto::Encode;
+
+    use super::*;
+
+    /// The golden bytes of docs/format-mdt.md.
+    #[test]
+    fn rows_of_members_have_the_bytes_of_the_format() {
+        assert_eq!(format!("{:?}", changes()), "2d00");
+        assert_eq!(format!("{:?}", target(TargetId::ost(0x102))), "2d030200000102");
+        assert_eq!(node(&PublicKey([7; 32])).as_ref(), [&[0x2d, 1][..], &[7; 32]].concat());
+        assert_eq!(token(&[8; 32]).as_ref(), [&[0x2d, 2][..], &[8; 32]].concat());
+        assert_eq!(ban(&[9; 32]).as_ref(), [&[0x2d, 4][..], &[9; 32]].concat());
+        let row = TokenRow { role: "ost".into(), expires_ns: 5 };
+        assert_eq!(row.to_bytes(), b"\x0f\0\0\0\x03\0\0\0ost\x05\0\0\0\0\0\0\0");
+        assert!(content(&[2]).is_err() && content(&[]).is_err());
+        assert!(parse(&[0x2d]).is_err() && parse(&[0x2d, 5]).is_err() && parse(&[0x2d, 1, 7]).is_err());
+    }
+}
