@@ -6,7 +6,7 @@ use forebay_command::error::{CliError, CliResult};
 use forebay_env::{Address, Env, Network, real};
 use forebay_proto::{
     Errno, TargetId, TargetKind,
-    message::{ClusterMap, GetMap, Status},
+    message::{ClusterMap, GetMap, Operation, Status},
 };
 use forebay_rpc::RpcError;
 use serde_json::{Map, Value, json};
@@ -37,19 +37,39 @@ pub struct Silence {
     pub words: String,
 }
 
-/// The map of a cluster: from its description, or from the MGS.
+/// The map of a cluster, from the MGS. If that does not answer, a described cluster is as described.
 pub async fn map(env: &Env, cluster: &ClusterArg) -> CliResult<ClusterMap> {
-    match cluster {
-        ClusterArg::Described(cluster) => Ok(cluster.map()),
-        ClusterArg::Addresses(addresses) => forebay_rpc::ask(env, addresses, &GetMap {}).await.map_err(|error| {
-            wrong_address(addresses, &error).unwrap_or_else(|| {
-                let addresses = shown(addresses);
-                CliError::failed(format!(
-                    "the MGS does not answer at {addresses}; is it up, and is that its address?: {error}"
-                ))
-            })
-        }),
+    let addresses = cluster.mgs();
+    let answer = env.timeout(LOOK, forebay_rpc::ask(env, &addresses, &GetMap {})).await;
+    let answer = answer.unwrap_or_else(|_| Err(RpcError::Silent(format!("no answer within {LOOK:?}"))));
+    match (answer, cluster) {
+        (Ok(map), _) => Ok(map),
+        (Err(_), ClusterArg::Described(cluster)) if !cluster.is_joined() => Ok(cluster.map()),
+        (Err(error), _) => Err(no_answer(&addresses, &error)),
     }
+}
+
+/// Sends one request to the MGS.
+pub async fn mgs<O: Operation>(env: &Env, addresses: &[Address], request: &O) -> CliResult<O::Reply> {
+    forebay_rpc::ask(env, addresses, request).await.map_err(|error| failed(addresses, &error))
+}
+
+/// Why a request to the MGS failed.
+pub fn failed(addresses: &[Address], error: &RpcError) -> CliError {
+    match error {
+        RpcError::Reply(reply) if reply.errno == Errno::EOPNOTSUPP && reply.message.starts_with("operation ") => {
+            CliError::failed(format!("the MGS is of an older release, which has no nodes: {}", reply.message))
+        }
+        RpcError::Reply(reply) if reply.errno != Errno::ENOSYS => CliError::failed(reply.message.clone()),
+        error => no_answer(addresses, error),
+    }
+}
+
+fn no_answer(addresses: &[Address], error: &RpcError) -> CliError {
+    wrong_address(addresses, error).unwrap_or_else(|| {
+        let addresses = shown(addresses);
+        CliError::failed(format!("the MGS does not answer at {addresses}; is it up, and is that its address?: {error}"))
+    })
 }
 
 fn shown(addresses: &[Address]) -> String {

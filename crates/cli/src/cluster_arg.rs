@@ -38,11 +38,20 @@ impl KeysArgs {
 
     /// The connections over a network of a program at `addresses`, that uses the key `name` if there are several.
     pub fn network(&self, addresses: &[Address], name: &str) -> CliResult<Network> {
+        if let Some(dir) = self.home(addresses) {
+            return keys::any_in(&dir).map(Network::Keys);
+        }
         // Other targets may be at TCP addresses.
         match self.is_unset() && !addresses.iter().any(|address| matches!(address, Address::Tcp(_))) {
             true => Ok(Network::Closed),
             false => keys::of_options(self.keys.as_deref(), self.insecure_loopback, name),
         }
+    }
+
+    /// Where the keys are that `mount --token` has made for one of `addresses`.
+    fn home(&self, addresses: &[Address]) -> Option<PathBuf> {
+        let mut homes = addresses.iter().filter(|address| matches!(address, Address::Tcp(_))).map(keys::home);
+        homes.find(|dir| self.is_unset() && dir.join("authority.crt").exists())
     }
 
     /// The same options, for a program that this one starts.

@@ -16,6 +16,7 @@ mod fsck;
 mod fuse_mount;
 mod hides;
 mod holders;
+mod join;
 mod journal;
 mod keys;
 mod layout;
@@ -28,6 +29,7 @@ mod mount;
 mod mount_options;
 mod mount_point;
 mod mounts;
+mod node;
 mod open_files;
 mod pool;
 mod refused;
@@ -40,6 +42,7 @@ mod sim;
 mod status;
 mod stop;
 mod sync;
+mod token;
 mod umount;
 mod up;
 
@@ -110,6 +113,14 @@ enum Command {
     /// Make keys for TCP connections: of a cluster that is set up by hand, or of another host
     #[command(subcommand)]
     Keys(keys::KeysCommand),
+    /// Make tokens, with which other hosts join the cluster
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Make this host part of a cluster, with a token, and serve its OSTs
+    Join(join::JoinArgs),
+    /// Show, ban and remove hosts that have joined
+    #[command(subcommand)]
+    Node(node::NodeCommand),
     /// A metadata target kept twice: replace a copy, or go on with one
     #[command(subcommand)]
     Mirror(mirror::MirrorCommand),
@@ -178,6 +189,7 @@ fn run(command: &Command) -> CliResult {
             | Command::PoolList(_)
             | Command::Pool(pool::PoolCommand::List(_))
             | Command::Journal(journal::JournalCommand::List(_))
+            | Command::Node(node::NodeCommand::List(_))
             | Command::Tree
     ) {
         posix::end_with_closed_pipes();
@@ -204,6 +216,9 @@ fn run(command: &Command) -> CliResult {
         Command::PoolList(args) => pool::list(args),
         Command::Format(args) => format::run(args),
         Command::Keys(command) => keys::run(command),
+        Command::Token(command) => token::run(command),
+        Command::Join(args) => join::run(args),
+        Command::Node(command) => node::run(command),
         Command::Mirror(command) => mirror::run(command),
         Command::Journal(command) => journal::run(command),
         Command::Serve(args) => serve::run(args),

@@ -24,7 +24,7 @@ use crate::{
     ask,
     cluster_arg::{ClusterArg, KeysArgs},
     fuse_mount::{self, Place},
-    hides, holders,
+    hides, holders, join,
     mount_options::Options,
     mount_point,
     mounts::{self, LossReport, Noted},
@@ -52,6 +52,10 @@ pub struct MountArgs {
     pub options: Vec<String>,
     #[command(flatten)]
     pub keys: KeysArgs,
+    /// Join the cluster first, with what `forebay token new --role client` printed; `-` reads it from standard input. Once: later
+    /// mounts find the keys that this makes
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["keys", "insecure_loopback"])]
+    pub token: Option<String>,
     /// Stay in the foreground
     #[arg(short = 'f', long)]
     pub foreground: bool,
@@ -72,8 +76,12 @@ pub fn run(args: &MountArgs) -> CliResult {
     if options.remount {
         return remount::run(&args.mnt, &words, &keys);
     }
-    let cluster = ClusterArg::parse(&args.cluster)?;
     let mnt = mount_point::find(&args.mnt)?;
+    if let Some(token) = &args.token {
+        posix::for_owner_alone();
+        join::join_as_client(&join::mgs_of(&args.cluster)?, &join::read_token(token)?)?;
+    }
+    let cluster = ClusterArg::parse(&args.cluster)?;
     if let ClusterArg::Described(_) = &cluster {
         hides::refuse(&cluster, &mnt)?;
     }

@@ -19,6 +19,7 @@ use forebay_env::{
     Address, Network,
     real::{self, Disks},
 };
+use forebay_proto::TargetKind;
 
 use crate::{
     cluster_arg::KeysArgs,
@@ -161,6 +162,10 @@ fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
     if args.listen.is_empty() && cluster.is_none() {
         return Err(CliError::usage("say where to listen: --listen tcp:127.0.0.1:7700, or --map FILE"));
     }
+    let authority = match cluster.as_ref().filter(|_| args.keys.is_unset()) {
+        Some(cluster) => keys::authority_of(cluster)?,
+        None => None,
+    };
     let serving = |(number, dir): (usize, &PathBuf)| {
         let described = |dir: &Path| cluster.as_ref()?.targets().into_iter().find(|target| target.dir == dir);
         let dir = dir.canonicalize().map_err(|error| {
@@ -173,6 +178,7 @@ fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
             }))
         })?;
         let described = described(&dir);
+        let is_mdt = described.as_ref().is_none_or(|target| target.id.kind == TargetKind::Mdt);
         if let Some(words) = described.as_ref().and_then(lost::why) {
             return Err(CliError::failed(words));
         }
@@ -187,7 +193,9 @@ fn plan(args: &ServeArgs) -> CliResult<Vec<Serving>> {
             dir,
             expected: described.map(|target| target.id),
             listen,
-            map: cluster.as_ref().map(Cluster::map),
+            map: cluster.as_ref().filter(|cluster| !cluster.is_joined()).map(Cluster::map),
+            authority: authority.clone().filter(|_| is_mdt),
+            mgs: cluster.as_ref().filter(|cluster| cluster.is_joined()).map(Cluster::mgs).unwrap_or_default(),
             recovery_window: args.recovery_window,
             mdt_cache_bytes: args.mdt_cache.unwrap_or_else(default_mdt_cache_bytes),
         })

@@ -4,7 +4,7 @@
 //! Invariant: a clean stop closes all targets' stores, even if one of them fails. The MDT stops first and closes its
 //! sessions with the OSTs, so that the next start needs no recovery.
 
-use std::{path::PathBuf, rc::Rc, time::Duration};
+use std::{path::PathBuf, rc::Rc, sync::Arc, time::Duration};
 
 use forebay_command::{
     error::{CliError, CliResult, Doing},
@@ -16,14 +16,20 @@ use forebay_env::{
     Address, Env,
     sync::{mpsc, watch},
 };
+use forebay_keys::Authority;
 use forebay_mds::{Mds, MdsOptions, Owner};
 use forebay_oss::{Oss, limits::TABLE_CACHE_BYTES};
-use forebay_proto::{TargetId, TargetKind, message::ClusterMap};
+use forebay_proto::{
+    TargetId, TargetKind,
+    message::{ClusterMap, GetBans, MapTarget, Register},
+};
 use forebay_store::{OpenOptions, Store};
 use forebay_target::{Target, TargetOptions};
 
 use crate::metrics::{self, Answerer};
 
+/// Pause between attempts to reach the MGS.
+const REGISTER_PAUSE: Duration = Duration::from_secs(1);
 /// How often a target checks that its files still exist.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -38,6 +44,10 @@ pub struct Serving {
     pub listen: Vec<Address>,
     /// The map that the MGS serves.
     pub map: Option<ClusterMap>,
+    /// The cluster's authority, where the MGS takes hosts that join.
+    pub authority: Option<Arc<Authority>>,
+    /// The MGS elsewhere, which is to know where the target is.
+    pub mgs: Vec<Address>,
     /// How long the target waits for its clients after a crash.
     pub recovery_window: Option<Duration>,
     /// Most bytes of rows that an MDT keeps in memory.
@@ -199,6 +209,32 @@ async fn watch_devices(env: Env, target: Target, gone: mpsc::UnboundedSender<()>
     }
 }
 
+/// Tells the MGS where a target of this host is. The target serves meanwhile.
+async fn register(env: &Env, mgs: &[Address], target: MapTarget) {
+    let id = target.id;
+    let request = Register { targets: vec![target] };
+    let mut complaint = String::new();
+    loop {
+        match forebay_rpc::ask(env, mgs, &request).await {
+            Ok(_) => break,
+            Err(error) if error.to_string() != complaint => {
+                complaint = error.to_string();
+                env.log(&format!("{id}: the MGS does not know yet where it is: {complaint}"));
+            }
+            Err(_) => {}
+        }
+        env.sleep(REGISTER_PAUSE).await;
+    }
+    // From now on the MDT tells it.
+    if let (Ok(bans), Some(known)) = (forebay_rpc::ask(env, mgs, &GetBans {}).await, env.membership()) {
+        known.adopt(&bans);
+    }
+}
+
+fn texts(addresses: &[Address]) -> Vec<String> {
+    addresses.iter().map(Address::to_string).collect()
+}
+
 async fn serve_one(env: &Env, serving: &Serving, line: Line, answerer: Answerer) -> CliResult {
     let Line { ready, mut stage, mdts, gone } = line;
     let mut starting = Starting { ready, is_ready: false };
@@ -214,7 +250,13 @@ async fn serve_one(env: &Env, serving: &Serving, line: Line, answerer: Answerer)
     let served = start(env, &store, serving).await;
     let result = match served {
         Ok((server, addresses)) => {
-            starting.done(Ready { id, addresses });
+            starting.done(Ready { id, addresses: addresses.clone() });
+            if !serving.mgs.is_empty() {
+                let (env2, mgs, uuid) = (env.clone(), serving.mgs.clone(), store.identity().uuid);
+                env.begin(
+                    async move { register(&env2, &mgs, MapTarget { id, uuid, addresses: texts(&addresses) }).await },
+                );
+            }
             let answering = env.spawn(answerer.answer(server.target.clone()));
             let watching = env.spawn(watch_devices(env.clone(), server.target.clone(), gone));
             let _ = stage.wait_for(|stage| *stage >= last).await;
@@ -294,7 +336,8 @@ async fn start(env: &Env, store: &Store, serving: &Serving) -> CliResult<(Server
     options.recovery_window = serving.recovery_window.unwrap_or(options.recovery_window);
     let started = match (id.kind, serving.map.clone()) {
         (TargetKind::Mdt, Some(map)) => {
-            let started = Mds::start(env, store.clone(), mds_options(map, options)).await;
+            let options = MdsOptions { authority: serving.authority.clone(), ..mds_options(map, options) };
+            let started = Mds::start(env, store.clone(), options).await;
             started.map(|(mds, target)| Server { target, mds: Some(mds) })
         }
         (TargetKind::Mdt, None) => {
@@ -307,7 +350,7 @@ async fn start(env: &Env, store: &Store, serving: &Serving) -> CliResult<(Server
         }
     };
     let server = started.doing(|| format!("cannot start {id}"))?;
-    let addresses = listen(env, &server.target, &serving.listen).await?;
+    let addresses = listen(env, &server.target, serving).await?;
     Ok((server, addresses))
 }
 
@@ -323,11 +366,13 @@ fn mds_options(map: ClusterMap, target: TargetOptions) -> MdsOptions {
     MdsOptions { owner, target: TargetOptions { map: Some(map), ..target }, ..MdsOptions::new(cluster, osts) }
 }
 
-async fn listen(env: &Env, target: &Target, addresses: &[Address]) -> CliResult<Vec<Address>> {
+async fn listen(env: &Env, target: &Target, serving: &Serving) -> CliResult<Vec<Address>> {
     let mut bound = Vec::new();
-    for address in addresses {
+    for address in &serving.listen {
         let listener = env.listen(address).await.doing(|| format!("{} cannot be reached", target.id()))?;
         bound.push(listener.address());
+        // A host that joins has no certificate yet.
+        let listener = if serving.authority.is_some() { listener.for_anybody() } else { listener };
         let target = target.clone();
         env.spawn(async move { target.serve(listener).await });
     }

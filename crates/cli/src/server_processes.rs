@@ -15,6 +15,8 @@ pub fn of(cluster: &Cluster) -> Vec<(String, Vec<Target>)> {
     let targets = cluster.targets();
     if cluster.description.separate {
         targets.into_iter().map(|target| (target.id.to_string(), vec![target])).collect()
+    } else if targets.is_empty() {
+        Vec::new()
     } else {
         vec![(SERVERS.to_owned(), targets)]
     }

@@ -6,148 +6,22 @@ mod common;
 
 use std::{
     fs::{self, File},
-    io::{ErrorKind, Read, Write},
+    io::{Read, Write},
     net::{TcpListener, TcpStream},
-    os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
-        unix::fs::PermissionsExt,
-    },
+    os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Command, Output},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
+    sync::atomic::Ordering,
 };
 
-use common::{Scratch, forebay, mounts::can_mount, mounts::soon, words};
+use common::{
+    Scratch,
+    hosts::{Hosts, SECRET, Wire},
+    mounts::soon,
+    words,
+};
 
 /// Where the servers of the first host listen.
 const SERVERS: &str = "10.77.0.1:4500";
-/// Bytes of a file that must not be seen on the wire.
-const SECRET: &[u8; 32] = b"a result that nobody may see yet";
-
-/// Two hosts with a cable between them.
-struct Hosts {
-    names: [String; 2],
-}
-
-impl Hosts {
-    /// `None`: this machine cannot make hosts.
-    fn new(name: &str) -> Option<Self> {
-        let names = ["a", "b"].map(|end| format!("fb{}{name}{end}", std::process::id()));
-        let ip =
-            |words: &str| Command::new("ip").args(words.split(' ')).output().is_ok_and(|said| said.status.success());
-        if !can_mount() {
-            return None;
-        }
-        if !ip(&format!("netns add {}", names[0])) {
-            eprintln!("skipped: network namespaces need root and ip(8)");
-            return None;
-        }
-        let hosts = Self { names };
-        let [a, b] = &hosts.names;
-        assert!(ip(&format!("netns add {b}")));
-        assert!(ip(&format!("link add e0 netns {a} type veth peer name e0 netns {b}")));
-        for (number, name) in hosts.names.iter().enumerate() {
-            assert!(ip(&format!("-n {name} address add 10.77.0.{}/24 dev e0", number + 1)));
-            assert!(ip(&format!("-n {name} link set e0 up")) && ip(&format!("-n {name} link set lo up")));
-        }
-        Some(hosts)
-    }
-
-    /// The file of a host's network.
-    fn network(&self, host: usize) -> String {
-        format!("/run/netns/{}", self.names[host])
-    }
-
-    /// Our program on a host.
-    fn forebay(&self, host: usize, arguments: &[&str]) -> Output {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.network(host))).arg(forebay().get_program());
-        command.args(arguments).output().expect("nsenter is part of util-linux")
-    }
-
-    fn succeeds(&self, host: usize, arguments: &[&str]) -> String {
-        let output = self.forebay(host, arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", words(&output));
-        words(&output)
-    }
-
-    fn fails(&self, host: usize, arguments: &[&str], said: &str) {
-        let output = self.forebay(host, arguments);
-        assert!(!output.status.success() && words(&output).contains(said), "{arguments:?}: {}", words(&output));
-    }
-
-    /// Runs `work` on a thread that is on a host.
-    fn on<T: Send + 'static>(&self, host: usize, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-        let network = File::open(self.network(host)).expect("a namespace");
-        thread::spawn(move || {
-            // SAFETY: an open descriptor; it changes this thread alone.
-            assert_eq!(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
-            work()
-        })
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for name in &self.names {
-            let _ = Command::new("ip").args(["netns", "delete", name]).output();
-        }
-    }
-}
-
-/// Listens to all packets of a host.
-struct Wire {
-    stop: Arc<AtomicBool>,
-    bytes: Arc<AtomicU64>,
-    seen: Arc<AtomicBool>,
-    listening: Option<JoinHandle<()>>,
-}
-
-impl Wire {
-    fn tap(hosts: &Hosts, host: usize) -> Self {
-        let (stop, bytes, seen) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<AtomicBool>)>::default();
-        let (ready, (stop2, bytes2, seen2)) =
-            (Arc::new(AtomicBool::new(false)), (stop.clone(), bytes.clone(), seen.clone()));
-        let is_ready = ready.clone();
-        let listening = hosts.on(host, move || {
-            let all = i32::from((libc::ETH_P_ALL as u16).to_be());
-            // SAFETY: it only makes a descriptor.
-            let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, all) };
-            assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-            // SAFETY: it is new and nobody else's.
-            let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(socket) });
-            ready.store(true, Ordering::SeqCst);
-            let mut packet = vec![0; 256 << 10];
-            while !stop2.load(Ordering::SeqCst) {
-                match socket.read(&mut packet) {
-                    Ok(length) => {
-                        bytes2.fetch_add(length as u64, Ordering::SeqCst);
-                        if packet[..length].windows(SECRET.len()).any(|bytes| bytes == SECRET) {
-                            seen2.store(true, Ordering::SeqCst);
-                        }
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(1)),
-                    Err(_) => {}
-                }
-            }
-        });
-        assert!(soon(|| is_ready.load(Ordering::SeqCst)), "it listens");
-        Self { stop, bytes, seen, listening: Some(listening) }
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        let _ = self.listening.take().map(JoinHandle::join);
-    }
-}
-
 /// A cluster on the first host, with keys of the second.
 struct Site {
     hosts: Hosts,
@@ -156,7 +30,7 @@ struct Site {
 
 impl Site {
     fn new(name: &str) -> Option<Self> {
-        let site = Self { hosts: Hosts::new(name)?, scratch: Scratch::new(&format!("keys-{name}")) };
+        let site = Self { hosts: Hosts::new(name, 2)?, scratch: Scratch::new(&format!("keys-{name}")) };
         let (dir, keys) = (site.path("c"), site.path("c/keys"));
         let sizes = ["--osts", "2", "--ost-size", "128MiB", "--mdt-size", "128MiB"];
         let up = ["up", &dir, "--no-mount", "--listen", SERVERS];

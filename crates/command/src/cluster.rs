@@ -74,8 +74,11 @@ pub struct Description {
     /// Its TCP addresses are of this machine, and are used without keys: every user of the machine may act as anyone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure_loopback: bool,
-    /// All targets.
-    #[serde(rename = "target")]
+    /// Addresses of MDT0000, if this host has joined a cluster whose MDT0000 is elsewhere. The targets are then this host's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mgs: Vec<String>,
+    /// All targets, or all of this host.
+    #[serde(rename = "target", default)]
     pub targets: Vec<TargetEntry>,
 }
 
@@ -89,6 +92,25 @@ pub struct TargetEntry {
     pub dir: PathBuf,
     /// The addresses it listens at, best first: `unix:PATH`, `tcp:HOST:PORT`.
     pub listen: Vec<String>,
+}
+
+impl Description {
+    /// Of a cluster of which nothing else is known.
+    pub fn of(cluster: Uuid) -> Self {
+        Self {
+            cluster: cluster.to_string(),
+            separate: false,
+            mount: None,
+            commit: None,
+            metrics: None,
+            metrics_public: false,
+            recovery_window: None,
+            keys: None,
+            insecure_loopback: false,
+            mgs: Vec::new(),
+            targets: Vec::new(),
+        }
+    }
 }
 
 impl Cluster {
@@ -158,10 +180,14 @@ impl Cluster {
             }
             self.addresses(target).map_err(|error| format!("target {id}: {error}"))?;
         }
-        if !seen.contains(&TargetId::mdt(0)) {
-            return Err("there is no MDT0000".into());
+        for address in &self.description.mgs {
+            address.parse::<Address>().map_err(|error| format!("mgs: {error}"))?;
         }
-        Ok(())
+        match (self.is_joined(), seen.contains(&TargetId::mdt(0))) {
+            (false, false) => Err("there is no MDT0000".into()),
+            (true, true) => Err("it has an MDT0000, and names another with mgs".into()),
+            _ => Ok(()),
+        }
     }
 
     /// The cluster's uuid.
@@ -185,8 +211,17 @@ impl Cluster {
         targets
     }
 
+    /// True if this host has joined: MDT0000, and so the map, is elsewhere.
+    pub fn is_joined(&self) -> bool {
+        !self.description.mgs.is_empty()
+    }
+
     /// The addresses of MDT0000.
     pub fn mgs(&self) -> Vec<Address> {
+        if self.is_joined() {
+            let parse = |text: &String| text.parse().expect("checked when it was loaded");
+            return self.description.mgs.iter().map(parse).collect();
+        }
         let mgs = self.targets().into_iter().find(|target| target.id == TargetId::mdt(0));
         mgs.expect("checked when it was loaded").addresses
     }
@@ -200,7 +235,7 @@ impl Cluster {
         entry.listen.iter().map(absolute).collect()
     }
 
-    /// The map that MDT0000 sends to clients.
+    /// The map of the described targets. Those of hosts that have joined are known to MDT0000.
     pub fn map(&self) -> ClusterMap {
         let target = |target: Target| MapTarget {
             id: target.id,
@@ -313,16 +348,11 @@ mod tests {
         let target =
             |name: &str, listen: &str| TargetEntry { name: name.into(), dir: name.into(), listen: vec![listen.into()] };
         let description = Description {
-            cluster: Uuid([7; 16]).to_string(),
             separate: true,
-            mount: None,
-            commit: None,
             metrics: Some("127.0.0.1:9870".into()),
-            metrics_public: false,
-            keys: None,
-            insecure_loopback: false,
             recovery_window: Some("5s".into()),
             targets: vec![target("OST0000", "tcp:127.0.0.1:7000"), target("MDT0000", "unix:run/MDT0000.sock")],
+            ..Description::of(Uuid([7; 16]))
         };
         Cluster { dir: dir.into(), description }
     }
@@ -348,6 +378,8 @@ mod tests {
         twice.description.targets.push(twice.description.targets[0].clone());
         let mut headless = cluster("/x");
         headless.description.targets.pop();
+        let mut two_heads = cluster("/x");
+        two_heads.description.mgs = vec!["tcp:10.0.0.1:4500".into()];
         let mut strange = cluster("/x");
         strange.description.targets[0].name = "OSTX".into();
         let mut hasty = cluster("/x");
@@ -356,6 +388,7 @@ mod tests {
         for (cluster, words) in [
             (twice, "twice"),
             (headless, "no MDT0000"),
+            (two_heads, "names another"),
             (strange, "hexadecimal"),
             (hasty, "1s to 1h"),
             (long, "too long"),
@@ -364,6 +397,17 @@ mod tests {
             assert!(said.contains(words), "{said}");
         }
         assert_eq!(cluster("/x").check(), Ok(()));
+    }
+
+    #[test]
+    fn a_host_that_has_joined_knows_where_mdt0000_is_and_needs_no_targets() {
+        let mut joined = cluster("/x");
+        joined.description.mgs = vec!["tcp:10.0.0.1:4500".into()];
+        joined.description.targets.clear();
+        assert_eq!(joined.check(), Ok(()));
+        assert_eq!(joined.mgs(), [Address::Tcp("10.0.0.1:4500".into())]);
+        joined.description.mgs = vec!["nowhere".into()];
+        assert!(joined.check().is_err());
     }
 
     #[test]

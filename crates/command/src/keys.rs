@@ -18,13 +18,14 @@ use std::{
 };
 
 use forebay_env::{Address, Network};
-use forebay_keys::{Authority, Keys, NodeKey, NodeName, Role, Validity, certificate_to_pem};
+use forebay_keys::{Authority, CLOCKS_APART, Keys, NodeKey, NodeName, Role, Validity, certificate_to_pem};
 use forebay_proto::Uuid;
 
 use self::new_dir::NewDir;
 use crate::{
     cluster::Cluster,
     error::{CliError, CliResult, Doing},
+    posix,
 };
 
 /// Name of the directory with the keys of a cluster's first host.
@@ -37,10 +38,8 @@ pub const ADMIN: &str = "admin";
 const CLIENT: &str = "client";
 const AUTHORITY: &str = "authority";
 
-/// How long a certificate is valid.
-const LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Clocks of hosts may differ by this much.
-const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
+/// The private key of a host that is about to join.
+const JOINING: &str = "joining.key";
 
 /// Makes the authority of a new cluster, and the keys of its first host, in a new directory. It is `now` (time since 1970).
 pub fn make(keys: &Path, cluster: Uuid, now: Duration) -> CliResult {
@@ -59,13 +58,9 @@ pub fn make(keys: &Path, cluster: Uuid, now: Duration) -> CliResult {
 /// Makes the keys of another host in a new directory `to`, signed by the authority whose keys are in `keys`.
 pub fn make_for(keys: &Path, to: &Path, role: Role, host: &str, now: Duration) -> CliResult<NodeName> {
     let certificate = read(keys.join(format!("{AUTHORITY}.crt")))?;
-    let path = keys.join(format!("{AUTHORITY}.key"));
-    refuse_readable(&path)?;
-    let key = read(path)?;
     // Each certificate that it has signed says whose authority it is.
     let cluster = load(keys, ADMIN)?.cluster();
-    let authority = Authority::from_key_pem(cluster, &key);
-    let authority = authority.doing(|| format!("the authority's key in {}", keys.display()))?;
+    let authority = authority(keys, cluster)?;
     let node = NodeName::new(cluster, role, host).map_err(|error| CliError::usage(error.to_string()))?;
     let dir = NewDir::make(to)?;
     write(to, &format!("{AUTHORITY}.crt"), &certificate, 0o644)?;
@@ -74,12 +69,86 @@ pub fn make_for(keys: &Path, to: &Path, role: Role, host: &str, now: Duration) -
     Ok(node)
 }
 
+/// The authority whose private key is in `keys`.
+fn authority(keys: &Path, cluster: Uuid) -> CliResult<Authority> {
+    let path = keys.join(format!("{AUTHORITY}.key"));
+    refuse_readable(&path)?;
+    let authority = Authority::from_key_pem(cluster, &read(path)?);
+    authority.doing(|| format!("the authority's key in {}", keys.display()))
+}
+
+/// The authority of a cluster, if its private key is on this host and its connections use keys.
+pub fn authority_of(cluster: &Cluster) -> CliResult<Option<Arc<Authority>>> {
+    let dir = dir_of(cluster);
+    if cluster.description.insecure_loopback || !dir.join(format!("{AUTHORITY}.key")).exists() {
+        return Ok(None);
+    }
+    authority(&dir, cluster.uuid()).map(|authority| Some(Arc::new(authority)))
+}
+
+fn dir_of(cluster: &Cluster) -> PathBuf {
+    cluster.dir.join(cluster.description.keys.as_deref().unwrap_or(Path::new(DIR)))
+}
+
+/// True if the host whose keys are in `dir` has begun to join, and does not know that the MGS has taken it.
+pub fn is_joining(dir: &Path) -> bool {
+    dir.join(JOINING).exists()
+}
+
+/// The MGS has refused the host: its key is of no use.
+pub fn drop_joining(dir: &Path) {
+    let _ = std::fs::remove_file(dir.join(JOINING)).and_then(|()| std::fs::remove_dir(dir));
+}
+
+/// The private key of a host that is about to join, in `dir`: made now, or by an attempt that was interrupted. The MGS
+/// knows the host by it.
+pub fn begin_joining(dir: &Path) -> CliResult<NodeKey> {
+    let path = dir.join(JOINING);
+    if !path.exists() {
+        let made = if dir.exists() { None } else { Some(NewDir::make(dir)?) };
+        let key = NodeKey::make().doing(|| "cannot make a key".into())?;
+        write(dir, JOINING, &key.pem(), 0o400)?;
+        sync(dir)?;
+        made.into_iter().for_each(NewDir::keep);
+    }
+    refuse_readable(&path)?;
+    NodeKey::from_pem(&read(path)?).doing(|| format!("the keys in {}", dir.display()))
+}
+
+/// The host is a node: its key gets its place beside the certificates (DER) that the MGS has sent.
+pub fn end_joining(dir: &Path, role: Role, certificate: &[u8], authority: &[u8]) -> CliResult {
+    let name = file_name(role);
+    for (name, der) in [(AUTHORITY, authority), (name, certificate)] {
+        let path = dir.join(format!("{name}.crt"));
+        // An attempt that was interrupted may have left a part of it.
+        let _ = std::fs::remove_file(&path);
+        write(dir, &format!("{name}.crt"), &certificate_to_pem(&der.to_vec().into()), 0o644)?;
+    }
+    let key = dir.join(format!("{name}.key"));
+    std::fs::rename(dir.join(JOINING), &key).doing(|| format!("cannot make {}", key.display()))?;
+    sync(dir)
+}
+
+/// The variable that names the directory of [`home`].
+const HOME_VARIABLE: &str = "FOREBAY_HOME";
+
+/// Where a host that mounts without a DIR keeps its keys for the cluster at `mgs`: in /etc/forebay, those of a plain user
+/// in ~/.config/forebay, or where FOREBAY_HOME says.
+pub fn home(mgs: &Address) -> PathBuf {
+    let Address::Tcp(name) = mgs else { return PathBuf::new() };
+    let above = match (std::env::var_os(HOME_VARIABLE), posix::is_root(), std::env::var_os("HOME")) {
+        (Some(above), ..) => PathBuf::from(above),
+        (None, false, Some(home)) => PathBuf::from(home).join(".config/forebay"),
+        _ => PathBuf::from("/etc/forebay"),
+    };
+    above.join("keys").join(name.replace('/', "_"))
+}
+
 /// Makes a key and a certificate for it.
 fn issue(authority: &Authority, dir: &Path, role: Role, host: &str, now: Duration) -> CliResult {
     let signed = || {
         let (key, node) = (NodeKey::make()?, NodeName::new(authority.cluster(), role, host)?);
-        let validity = Validity { from: now.saturating_sub(CLOCKS_APART), to: now + LIFE };
-        let certificate = authority.sign(&node, key.public_key(), validity)?;
+        let certificate = authority.sign(&node, key.public_key(), Validity::of_a_node(now))?;
         Ok((certificate_to_pem(&certificate), key.pem()))
     };
     let signed = signed().map_err(|error: forebay_keys::KeyError| CliError::failed(error.to_string()));
@@ -113,7 +182,7 @@ fn write(dir: &Path, name: &str, text: &str, mode: u32) -> CliResult {
 }
 
 /// This host's name, of the characters that a node's name may have.
-fn host_name() -> String {
+pub fn host_name() -> String {
     let name = read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let fits = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
     let name: String = name.trim().chars().filter(fits).take(63).collect();
@@ -122,14 +191,14 @@ fn host_name() -> String {
 
 /// The connections over a network of a program that uses the cluster's servers, or is one (`name`: [`SERVER`]).
 pub fn of_cluster(cluster: &Cluster, name: &str) -> CliResult<Network> {
-    let addresses = cluster.targets().into_iter().flat_map(|target| target.addresses);
+    let addresses = cluster.targets().into_iter().flat_map(|target| target.addresses).chain(cluster.mgs());
     if !addresses.into_iter().any(|address| matches!(address, Address::Tcp(_))) {
         return Ok(Network::Closed);
     }
     if cluster.description.insecure_loopback {
         return Ok(Network::InsecureLoopback);
     }
-    let dir = cluster.dir.join(cluster.description.keys.as_deref().unwrap_or(Path::new(DIR)));
+    let dir = dir_of(cluster);
     if !dir.exists() {
         return Err(CliError::failed(format!(
             "{} listens at TCP addresses and has no keys, so anybody could act as anyone. If only this machine's users \
@@ -157,6 +226,11 @@ pub fn of_options(keys: Option<&Path>, insecure_loopback: bool, name: &str) -> C
         None if insecure_loopback => Ok(Network::InsecureLoopback),
         None => Ok(Network::Closed),
     }
+}
+
+/// The keys in `dir`, of a host that may have only one.
+pub fn any_in(dir: &Path) -> CliResult<Arc<Keys>> {
+    load_one(dir, ADMIN)
 }
 
 /// The keys called `name`, or others that are there in their place. Servers need their own.

@@ -57,7 +57,8 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if Cluster::exists(&self.dir) {
+        // The MGS may know the key of a host that has not heard its reply.
+        if Cluster::exists(&self.dir) || keys::is_joining(&self.dir.join(keys::DIR)) {
             return;
         }
         if self.lock.is_some() {
@@ -92,7 +93,9 @@ pub fn refuse_foreign_content(dir: &Path) -> CliResult {
     }
     let entries = std::fs::read_dir(dir).doing(|| format!("cannot list {shown}"))?.flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    match names.filter(|name| !HARMLESS.contains(&name.as_str())).min() {
+    let is_harmless =
+        |name: &str| HARMLESS.contains(&name) || name == keys::DIR && keys::is_joining(&dir.join(keys::DIR));
+    match names.filter(|name| !is_harmless(name)).min() {
         None => Ok(()),
         Some(name) => Err(CliError::failed(format!(
             "{shown} holds other things ({name}) and no cluster; give a directory of its own, such as {shown}/forebay"

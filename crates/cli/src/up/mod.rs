@@ -25,9 +25,11 @@ use forebay_command::{
 use forebay_env::Address;
 use forebay_proto::{TargetId, TargetKind};
 
+pub use attempt::{Attempt, UNFINISHED, refuse_foreign_content};
 pub use lock::Lock;
 pub use open::open;
 pub use servers::{start_server, start_servers};
+pub use sizes::Sizes;
 
 use crate::{
     hides,
@@ -107,6 +109,8 @@ pub fn run(args: &UpArgs) -> CliResult {
         mnt.map_or(Ok(()), |mnt| hides::refuse_for_dir(&args.dir, args.osts.unwrap_or(OSTS), mnt))?;
     }
     let mut cluster = open(args)?;
+    // A host that has joined may serve, and mount nothing.
+    let no_mount = args.no_mount || cluster.is_joined() && args.mount.is_none() && cluster.description.mount.is_none();
     refuse_few_open_files(&cluster)?;
     let _lock = Lock::take(&cluster)?;
     let lost = Lost::among(cluster.targets());
@@ -129,7 +133,7 @@ pub fn run(args: &UpArgs) -> CliResult {
         [] => String::new(),
         urls => format!("; metrics at {}", urls.join(", ")),
     };
-    if args.no_mount {
+    if no_mount {
         println!("serving {} in {}{said}", served(&cluster, &lost), cluster.dir.display());
         return all_serve();
     }
@@ -141,6 +145,12 @@ pub fn run(args: &UpArgs) -> CliResult {
 
 fn served(cluster: &Cluster, lost: &[Lost]) -> String {
     let (mdt, osts) = (TargetId::mdt(0), cluster.ost_count());
+    if cluster.is_joined() {
+        return match lost.len() {
+            0 => format!("{osts} OSTs"),
+            lost => format!("{} of {osts} OSTs", osts - lost),
+        };
+    }
     match lost.len() {
         0 => format!("{mdt} and {osts} OSTs"),
         lost => format!("{mdt} and {} of {osts} OSTs", osts - lost),

@@ -22,7 +22,7 @@ use super::{
     level_name,
     sizes::Sizes,
 };
-use crate::{listen_address, mounts, open_files};
+use crate::{join, listen_address, mounts, open_files};
 
 /// The cluster of `args.dir`, formatted if it is new.
 pub fn open(args: &UpArgs) -> CliResult<Cluster> {
@@ -36,6 +36,9 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
         return create(args);
     }
     let cluster = Cluster::load(&args.dir)?;
+    if cluster.is_joined() {
+        join::format_missing(&cluster, None)?;
+    }
     // A power failure right after formatting can leave the mark. Remove it, so that a later loss of the description
     // does not make the cluster look unfinished.
     let _ = std::fs::remove_file(cluster.dir.join(UNFINISHED));
@@ -135,16 +138,11 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
         listen: vec![listen],
     };
     let description = Description {
-        cluster: uuid.to_string(),
         separate: args.separate,
-        mount: None,
         commit: args.commit.map(level_name),
-        metrics: None,
-        metrics_public: false,
-        recovery_window: None,
-        keys: None,
         insecure_loopback: args.insecure_loopback,
         targets: ids.iter().zip(listen).map(entry).collect(),
+        ..Description::of(uuid)
     };
     let cluster = Cluster { dir, description };
     cluster.save()?;

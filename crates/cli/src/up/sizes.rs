@@ -33,30 +33,38 @@ impl Sizes {
     /// The requested sizes, otherwise a share of the `free` bytes: all targets with their journals take at most half of
     /// them. Errors: there is not enough space.
     pub fn choose(args: &UpArgs, free: u64, osts: u32) -> CliResult<Self> {
-        for (flag, asked) in [("--ost-size", args.ost_size), ("--mdt-size", args.mdt_size)] {
-            if let Some(asked) = asked.filter(|asked| *asked < BYTES_MIN || !asked.is_multiple_of(4096)) {
-                let (asked, least) = (show_bytes(asked), show_bytes(BYTES_MIN));
-                return Err(CliError::usage(format!("{flag} {asked}: use {least} or more, a multiple of 4 KiB")));
-            }
-        }
+        refuse_odd("--ost-size", args.ost_size)?;
+        refuse_odd("--mdt-size", args.mdt_size)?;
         let half = free / 2;
         let mdt = args.mdt_size.unwrap_or(with_journal_within(half / 8, format::MDT_BYTES));
         let each = half.saturating_sub(mdt + journal_bytes(mdt)) / u64::from(osts);
         let ost = args.ost_size.unwrap_or(with_journal_within(each, format::OST_BYTES));
-        let sizes = Self { mdt, ost, osts };
-        if sizes.all_bytes() + LEFT_BYTES <= free {
-            return Ok(sizes);
-        }
-        let needed = show_bytes(sizes.all_bytes() + LEFT_BYTES);
         let advice = match (args.ost_size, args.mdt_size) {
             (None, None) => "fewer --osts need less",
             _ => "give a smaller --ost-size or --mdt-size",
         };
-        Err(CliError::failed(format!("{} are free there, and the targets need {needed}: {advice}", show_bytes(free))))
+        Self { mdt, ost, osts }.within(free, advice)
+    }
+
+    /// The same for a host that has OSTs only.
+    pub fn of_osts(ost_size: Option<u64>, free: u64, osts: u32) -> CliResult<Self> {
+        refuse_odd("--ost-size", ost_size)?;
+        let ost = ost_size.unwrap_or(with_journal_within(free / 2 / u64::from(osts), format::OST_BYTES));
+        let advice = if ost_size.is_some() { "give a smaller --ost-size" } else { "fewer --osts need less" };
+        Self { mdt: 0, ost, osts }.within(free, advice)
+    }
+
+    fn within(self, free: u64, advice: &str) -> CliResult<Self> {
+        let needed = self.all_bytes() + LEFT_BYTES;
+        if needed <= free {
+            return Ok(self);
+        }
+        let (needed, free) = (show_bytes(needed), show_bytes(free));
+        Err(CliError::failed(format!("{free} are free there, and the targets need {needed}: {advice}")))
     }
 
     fn journals_bytes(&self) -> u64 {
-        journal_bytes(self.mdt) + u64::from(self.osts) * journal_bytes(self.ost)
+        (if self.mdt == 0 { 0 } else { journal_bytes(self.mdt) }) + u64::from(self.osts) * journal_bytes(self.ost)
     }
 
     /// Bytes that formatting takes.
@@ -70,12 +78,30 @@ impl Sizes {
             [self.all_bytes(), free, self.mdt, self.ost, self.journals_bytes(), free - self.all_bytes()]
                 .map(show_bytes);
         let osts = if self.osts == 1 { "OST0000".into() } else { format!("each of {} OSTs", self.osts) };
+        if self.mdt == 0 {
+            return format!(
+                "allocating {all} of the {of_free} free at {}: {ost} for {}, {journals} for journals; {left} stay free \
+                 (--ost-size chooses)",
+                dir.display(),
+                if self.osts == 1 { "an OST" } else { "each OST" },
+            );
+        }
         format!(
             "allocating {all} of the {of_free} free at {}: {mdt} for {}, {ost} for {osts}, {journals} for journals; {left} stay free \
              (--mdt-size and --ost-size choose)",
             dir.display(),
             TargetId::mdt(0)
         )
+    }
+}
+
+fn refuse_odd(flag: &str, asked: Option<u64>) -> CliResult {
+    match asked.filter(|asked| *asked < BYTES_MIN || !asked.is_multiple_of(4096)) {
+        None => Ok(()),
+        Some(asked) => {
+            let (asked, least) = (show_bytes(asked), show_bytes(BYTES_MIN));
+            Err(CliError::usage(format!("{flag} {asked}: use {least} or more, a multiple of 4 KiB")))
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod device;
+pub mod hosts;
 pub mod journal;
 pub mod mounts;
 pub mod site;

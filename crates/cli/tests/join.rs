@@ -1,0 +1,201 @@
+//! Three hosts become a cluster as README's section "Several hosts" shows it, and what is refused on the way. The hosts are
+//! network namespaces: needs root, `ip` and /dev/fuse; without them the tests say so and skip.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // plays the administrator
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    net::TcpListener,
+    path::Path,
+    process::Output,
+    sync::atomic::Ordering,
+};
+
+use common::{
+    Scratch,
+    hosts::{Hosts, SECRET, Wire},
+    mounts::soon,
+    words,
+};
+
+const MGS: &str = "10.77.0.1:4500";
+
+/// A cluster on the first host, which the others may join.
+struct Site {
+    hosts: Hosts,
+    scratch: Scratch,
+}
+
+impl Site {
+    fn new(name: &str) -> Option<Self> {
+        let site = Self { hosts: Hosts::new(name, 3)?, scratch: Scratch::new(&format!("join-{name}")) };
+        let sizes = ["--osts", "1", "--ost-size", "128MiB", "--mdt-size", "128MiB"];
+        let up = ["up", &site.path("a"), "--no-mount", "--listen", MGS];
+        site.hosts.succeeds(0, &[&up[..], &sizes].concat());
+        for name in ["m1", "m2", "home"] {
+            fs::create_dir(site.path(name)).expect("made");
+        }
+        Some(site)
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.scratch.path())
+    }
+
+    fn token(&self, role: &str) -> String {
+        let said = self.hosts.succeeds(0, &["token", "new", &self.path("a"), "--role", role, "--ttl", "1h"]);
+        said.lines().last().expect("a token").to_owned()
+    }
+
+    fn join(&self, host: usize, token: &str, dir: &str, more: &[&str]) -> Output {
+        let dir = self.path(dir);
+        self.hosts.forebay(host, &[&["join", MGS, token, &dir][..], more].concat())
+    }
+
+    fn joins(&self, host: usize, token: &str, dir: &str, more: &[&str]) {
+        let output = self.join(host, token, dir, more);
+        assert!(output.status.success(), "{}", words(&output));
+    }
+
+    fn refused(&self, host: usize, token: &str, more: &[&str], said: &str) {
+        let output = self.join(host, token, "refused", more);
+        assert!(!output.status.success() && words(&output).contains(said), "{said}: {}", words(&output));
+        assert!(!Path::new(&self.path("refused")).exists(), "{said}: it leaves nothing behind");
+    }
+
+    /// A mount of a host that has its keys in a home of its own.
+    fn mount(&self, host: usize, more: &[&str], mnt: &str) -> Output {
+        let mut command = self.hosts.command(host);
+        command.env("FOREBAY_HOME", self.path("home")).args(["mount", MGS, &self.path(mnt)]).args(more);
+        command.output().expect("it runs")
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for mnt in ["m1", "m2"] {
+            let _ = self.hosts.forebay(1, &["umount", "--force", &self.path(mnt)]);
+        }
+        for dir in ["b", "c", "a"] {
+            let _ = self.hosts.forebay(0, &["down", &self.path(dir), "--force"]);
+        }
+    }
+}
+
+const SMALL: [&str; 4] = ["--ost-size", "128MiB", "--osts", "1"];
+
+/// two joins, two mounts, write on one, read on the other, all processes killed, read again
+#[test]
+fn three_hosts_become_a_cluster_that_survives_a_reboot_and_the_wire_shows_nothing() {
+    let Some(site) = Site::new("three") else { return };
+    let wire = Wire::tap(&site.hosts, 1);
+    site.joins(1, &site.token("ost"), "b", &[&SMALL[..], &["--name", "h2"]].concat());
+    site.joins(2, &site.token("ost"), "c", &[&SMALL[..], &["--name", "h3"]].concat());
+    let listed = site.hosts.succeeds(0, &["node", "list", &site.path("a")]);
+    assert!(listed.contains("h2") && listed.contains("OST0001") && listed.contains("OST0002"), "{listed}");
+    // A host that joined mounts with what it has; a client has only a token.
+    let (m1, m2) = (site.path("m1"), site.path("m2"));
+    site.hosts.succeeds(1, &["mount", &site.path("b"), &m1]);
+    let mounted = site.mount(2, &["--token", &site.token("client")], "m2");
+    assert!(mounted.status.success(), "{}", words(&mounted));
+    site.hosts.succeeds(1, &["setstripe", "-c", "-1", &m1]);
+    let bytes = SECRET.repeat(4 << 15);
+    let file = Path::new(&m1).join("result");
+    fs::write(&file, &bytes).and_then(|()| File::open(&file)?.sync_all()).expect("written and synced");
+    let stripes = site.hosts.succeeds(1, &["getstripe", "-c", &file.to_string_lossy()]);
+    assert_eq!(stripes.trim(), "3");
+    assert!(fs::read(Path::new(&m2).join("result")).expect("read on the other host") == bytes);
+    // A reboot of all three: nobody stops anything.
+    for dir in ["a", "b", "c"] {
+        let pid = fs::read_to_string(site.path(&format!("{dir}/run/servers.pid"))).expect("a pid");
+        let pid: i32 = pid.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("a number");
+        // SAFETY: a server of this test.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+    }
+    site.hosts.succeeds(1, &["umount", "--force", &m1]);
+    let _ = site.hosts.forebay(2, &["umount", "--force", &m2]);
+    for (host, dir) in [(1, "b"), (0, "a"), (2, "c")] {
+        site.hosts.succeeds(host, &["up", &site.path(dir), "--no-mount"]);
+    }
+    // The client joins only once.
+    let mounted = site.mount(2, &[], "m2");
+    assert!(mounted.status.success(), "{}", words(&mounted));
+    assert!(fs::read(Path::new(&m2).join("result")).expect("read after the reboot") == bytes);
+    let status = site.hosts.succeeds(2, &["status", &site.path("c")]);
+    assert!(status.contains("MDT0000") && status.contains("OST0001"), "{status}");
+    assert!(wire.bytes.load(Ordering::SeqCst) > bytes.len() as u64 && !wire.seen.load(Ordering::SeqCst));
+}
+
+#[test]
+fn whoever_may_not_join_is_told_why_and_leaves_nothing_behind() {
+    let Some(site) = Site::new("no") else { return };
+    let ost = site.token("ost");
+    for (token, more, said) in [
+        ("nonsense", &SMALL[..], "begins with forebay-token-"),
+        (&ost[..ost.len() - 4], &SMALL, "cut off"),
+        (&ost, &[], "give --osts"),
+        (&ost, &["--osts", "1", "--ost-size", "1MiB"], "--ost-size 1 MiB: use 64"),
+        (&ost, &["--osts", "1", "--ost-size", "900TiB"], "a smaller --ost-size"),
+        (&ost, &["--osts", "1", "--ost-size", "128MiB", "--listen", "10.77.0.9:4500"], "cannot listen at"),
+        (&ost, &["--osts", "1", "--ost-size", "128MiB", "--listen", "0.0.0.0:4500"], "clients are told this address"),
+        (&ost, &["--osts", "1", "--ost-size", "128MiB", "--name", "a b"], "cannot be a node's name"),
+        (&ost, &["--mdt"], "one MDT per cluster"),
+    ] {
+        site.refused(1, token, more, said);
+    }
+    let busy = site.hosts.on(1, || TcpListener::bind("10.77.0.2:4600").expect("a port")).join().expect("bound");
+    site.refused(1, &ost, &[&SMALL[..], &["--listen", "10.77.0.2:4600"]].concat(), "cannot listen at");
+    drop(busy);
+    site.joins(1, &ost, "b", &[&SMALL[..], &["--name", "h2"]].concat());
+    // Again, as after a reboot.
+    site.joins(1, &ost, "b", &SMALL);
+    site.refused(2, &ost, &[&SMALL[..], &["--name", "h3"]].concat(), "ost h2 has joined with this token");
+    site.refused(2, &site.token("ost"), &[&SMALL[..], &["--name", "h2"]].concat(), "has ost h2 already");
+    site.refused(2, &site.token("client"), &SMALL, "leave --osts out");
+    let short = site.hosts.succeeds(0, &["token", "new", &site.path("a"), "--role", "ost", "--ttl", "1s"]);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    site.refused(2, short.trim(), &SMALL, "the token has ended");
+    site.hosts.fails(0, &["join", MGS, &site.token("ost"), &site.path("a"), "--osts", "1"], "a cluster of its own");
+    // Another cluster's token, at this cluster's MGS.
+    let shape = ["--osts=1", "--ost-size=128MiB", "--mdt-size=128MiB", "--no-mount", "--listen=10.77.0.3:4500"];
+    site.hosts.succeeds(2, &[&["up", &site.path("c")][..], &shape].concat());
+    let token = site.hosts.succeeds(2, &["token", "new", &site.path("c"), "--role", "ost"]);
+    site.refused(1, token.trim(), &SMALL, "another cluster");
+    for (role, said) in [("mds", "no host joins as mds"), ("king", "not a role")] {
+        site.hosts.fails(0, &["token", "new", &site.path("a"), "--role", role], said);
+    }
+    // An MGS that is away.
+    site.hosts.succeeds(2, &["down", &site.path("c")]);
+    let output = site.hosts.forebay(1, &["join", "10.77.0.3:4500", token.trim(), &site.path("away"), "--osts", "1"]);
+    assert!(words(&output).contains("does not answer"), "{}", words(&output));
+}
+
+#[test]
+fn a_ban_ends_a_mount_within_seconds_and_a_removed_host_joins_anew() {
+    let Some(site) = Site::new("ban") else { return };
+    let (a, m1) = (site.path("a"), site.path("m1"));
+    let mounted = site.mount(1, &["--token", &site.token("client")], "m1");
+    assert!(mounted.status.success(), "{}", words(&mounted));
+    fs::write(Path::new(&m1).join("f"), "before").expect("written");
+    let listed: serde_json::Value =
+        serde_json::from_str(&site.hosts.succeeds(0, &["node", "list", &a, "--json"])).expect("JSON");
+    let name = listed["nodes"][0]["name"].as_str().expect("a name").to_owned();
+    assert_eq!((&listed["nodes"][0]["role"], &listed["nodes"][0]["state"]), (&"client".into(), &"member".into()));
+    site.hosts.fails(0, &["node", "ban", &a, "nobody"], "no node called nobody");
+    site.hosts.succeeds(0, &["node", "ban", &a, &name, "--role", "client"]);
+    let log = || fs::read_to_string(site.path("a/log/servers.log")).unwrap_or_default();
+    assert!(soon(|| log().contains(&format!("client {name} is banned"))), "{}", log());
+    let mut command = site.hosts.command(1);
+    let status = command.env("FOREBAY_HOME", site.path("home")).args(["status", MGS]).output().expect("it runs");
+    assert!(!status.status.success());
+    site.hosts.succeeds(0, &["node", "ban", &a, &name, "--role", "client", "--lift"]);
+    assert_eq!(fs::read_to_string(Path::new(&m1).join("f")).expect("it reads"), "before");
+    site.hosts.succeeds(1, &["umount", &m1]);
+    site.hosts.succeeds(0, &["node", "remove", &a, &name]);
+    let refused = site.mount(1, &[], "m1");
+    assert!(!refused.status.success(), "a removed host has mounted");
+    fs::remove_dir_all(site.path("home/keys")).expect("its keys");
+    let mounted = site.mount(1, &["--token", &site.token("client")], "m1");
+    assert!(mounted.status.success(), "{}", words(&mounted));
+}
