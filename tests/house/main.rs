@@ -83,7 +83,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("io-uring", &["env"]),
     ("rustls", &["env", "keys"]),
     ("rcgen", &["keys"]),
-    ("aws-lc-rs", &["keys"]),
+    ("aws-lc-rs", &["env", "keys"]),
     ("fuser", &["fuse"]),
 ];
 

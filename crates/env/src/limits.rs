@@ -36,10 +36,12 @@ pub const BUSY_POLL_MESSAGE_BYTES: usize = 16 << 10;
 /// Bytes read from a descriptor after which the other tasks of the shard get a turn. With fewer, each request would
 /// cost a poll of all descriptors. It is less than a frame, so that one frame leaves while the next is read.
 pub const TURN_BYTES: usize = 256 << 10;
-/// Bytes that a TLS stream reads or encrypts at a time, about: eight records. They stay in a core's cache.
-pub const TLS_PIECE_BYTES: usize = 128 << 10;
+/// Bytes that a TLS stream reads or seals at a time, about: 16 records. They stay in a core's cache.
+pub const TLS_PIECE_BYTES: usize = 256 << 10;
 /// Largest TLS record, with its header and tag (RFC 8446, 5.2).
 pub const TLS_RECORD_BYTES: usize = 5 + (16 << 10) + 256;
+/// Records of one TLS key, about: rustls' bound for AES-GCM. Then the sender takes the next key.
+pub const TLS_RECORDS_PER_KEY: u64 = 1 << 24;
 /// Longest handshake message that is read, about: a certificate takes less than 1 KiB.
 pub const TLS_HANDSHAKE_BYTES: usize = 32 << 10;
 /// Parts of one vectored system call (IOV_MAX).

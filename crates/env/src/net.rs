@@ -121,7 +121,7 @@ impl ReadHalf {
         match &mut self.half {
             ReadHalfInner::Real(r) => r.read_exact(buf).await,
             ReadHalfInner::Sim(r) => r.read_exact(buf).await,
-            ReadHalfInner::Tls(r) => Box::pin(r.read_exact(buf)).await,
+            ReadHalfInner::Tls(r) => r.read_exact(buf).await,
         }
     }
 

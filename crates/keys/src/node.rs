@@ -115,15 +115,18 @@ impl Keys {
         let anybody = clients.clone().allow_unauthenticated().build().map_err(|error| wrong(&error))?;
         let clients = clients.build().map_err(|error| wrong(&error))?;
         let chain = vec![certificate];
-        let client = ClientConfig::builder_with_details(provider.clone(), clock.clone())
+        let mut client = ClientConfig::builder_with_details(provider.clone(), clock.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_webpki_verifier(servers)
             .with_client_auth_cert(chain.clone(), key.der())?;
+        // `env` makes the records itself.
+        client.enable_secret_extraction = true;
         let server = |verifier| {
             let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone());
             let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
-            let config = builder.with_client_cert_verifier(verifier);
-            config.with_single_cert(chain.clone(), key.der()).map(Arc::new)
+            let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(chain.clone(), key.der())?;
+            config.enable_secret_extraction = true;
+            Ok::<_, KeyError>(Arc::new(config))
         };
         let server = Some(Servers { nodes: server(clients)?, anybody: server(anybody)? });
         Ok(Self { name, clock, client: Arc::new(client), server, membership: Arc::default() })
@@ -138,10 +141,11 @@ impl Keys {
         roots.add(authority::anchor(cluster, authority)?)?;
         let servers = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let servers = servers.build().map_err(|error| KeyError::new(format!("the token's key: {error}")))?;
-        let client = ClientConfig::builder_with_details(provider, clock.clone())
+        let mut client = ClientConfig::builder_with_details(provider, clock.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_webpki_verifier(servers)
             .with_no_client_auth();
+        client.enable_secret_extraction = true;
         Ok(Self { name, clock, client: Arc::new(client), server: None, membership: Arc::default() })
     }
 

@@ -1,10 +1,20 @@
-use std::time::Duration;
+use std::{
+    future::{pending, poll_fn},
+    io::{Read, Write},
+    time::Duration,
+};
 
+use bytes::Bytes;
 use forebay_keys::{Authority, Keys, NodeKey, NodeName, Role, Validity};
 use forebay_proto::Uuid;
+use rustls::{ContentType, HandshakeKind, ServerConnection};
 
 use super::*;
-use crate::{Address, Env, testing::on_both};
+use crate::{
+    Address, Env,
+    net::{ReadHalf, ReadHalfInner, WriteHalf, WriteHalfInner},
+    testing::on_both,
+};
 
 const CLUSTER: Uuid = Uuid([3; 16]);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -107,6 +117,229 @@ fn both_sides_know_each_other_and_any_pieces_come_whole() {
         assert!(sending.await.unwrap() == pattern(300_000, 9));
         let end = far.read.read_exact(&mut [0]).await.unwrap_err();
         assert_eq!(end.kind, EnvErrorKind::Disconnected);
+    });
+}
+
+/// Two sides after their handshake.
+async fn pair(env: &Env) -> [Stream; 2] {
+    let cluster = Cluster::new(env, CLUSTER);
+    let (client, server) = (cluster.valid(Role::Client, "n1"), cluster.valid(Role::Ost, "s1"));
+    shake(env, &client, &server, cluster.now).await.map(|secured| secured.unwrap().stream)
+}
+
+fn ends(stream: &mut Stream) -> (&mut TlsReadHalf, &mut TlsWriteHalf) {
+    match (&mut stream.read.half, &mut stream.write.half) {
+        (ReadHalfInner::Tls(read), WriteHalfInner::Tls(write)) => (read, write),
+        _ => panic!("a plain stream"),
+    }
+}
+
+/// Both sides send bulk data at once. Keys are updated on the way: see `RECORDS_PER_KEY`.
+async fn exchange(env: &Env, sides: [Stream; 2]) {
+    let both = sides.into_iter().enumerate().map(|(side, stream)| {
+        let (mut read, mut write) = stream.split();
+        drop(env.spawn(async move {
+            for seed in 0..8 {
+                write.write_all(&[pattern(200, seed), pattern(1 << 20, seed + side)]).await.unwrap();
+            }
+            pending::<()>().await;
+        }));
+        env.spawn(async move {
+            for seed in 0..8 {
+                let mut head = [0; 200];
+                read.read_exact(&mut head).await.unwrap();
+                assert!(head[..] == pattern(200, seed));
+                assert!(read.read_aligned(1 << 20).await.unwrap()[..] == pattern(1 << 20, seed + 1 - side));
+            }
+        })
+    });
+    for side in both.collect::<Vec<_>>() {
+        side.await.unwrap();
+    }
+}
+
+#[test]
+fn both_directions_carry_bulk_data_at_once_and_update_their_keys() {
+    on_both(|env| async move {
+        let sides = pair(&env).await;
+        exchange(&env, sides).await;
+    });
+}
+
+/// Passes on what comes, in pieces of other lengths.
+fn forward(env: &Env, mut from: ReadHalf, mut to: WriteHalf) {
+    drop(env.spawn(async move {
+        let mut buffer = vec![0; 70_000];
+        for length in [1, 4, 5, 6, 700, 16_406, 16_407, 70_000].into_iter().cycle() {
+            let Ok(n) = some(&mut from, &mut buffer[..length]).await else { return };
+            to.write_all(&[Bytes::copy_from_slice(&buffer[..n])]).await.ok();
+        }
+    }));
+}
+
+#[test]
+fn pieces_of_any_length_on_the_way_make_no_difference() {
+    on_both(|env| async move {
+        let cluster = Cluster::new(&env, CLUSTER);
+        let (client, server) = (cluster.valid(Role::Client, "n1"), cluster.valid(Role::Ost, "s1"));
+        let (near, middle) = streams(&env, "near").await;
+        let (other, far) = streams(&env, "far").await;
+        let ((from_near, to_near), (from_far, to_far)) = (middle.split(), other.split());
+        forward(&env, from_near, to_far);
+        forward(&env, from_far, to_near);
+        let (config, name) = client.to_connect(cluster.now);
+        let connecting = env.spawn(connect(near, config, name));
+        let far = accept(far, server.to_accept(cluster.now)).await.unwrap().stream;
+        let near = connecting.await.unwrap().unwrap().stream;
+        exchange(&env, [near, far]).await;
+    });
+}
+
+#[test]
+fn an_idle_connection_holds_no_buffer() {
+    on_both(|env| async move {
+        let [mut near, mut far] = pair(&env).await;
+        let sending = env.spawn(async move {
+            near.write.write_all(&[pattern(3 << 20, 1)]).await.unwrap();
+            assert!(ends(&mut near).1.out.is_none());
+            near
+        });
+        drop(far.read.read_aligned(3 << 20).await.unwrap());
+        let near = sending.await;
+        let nothing = env.timeout(Duration::from_millis(20), far.read.read_exact(&mut [0])).await;
+        assert!(nothing.is_err() && ends(&mut far).0.incoming.buffer.is_none());
+        drop(near);
+    });
+}
+
+/// The other side of a connection, by the buffered interface of `rustls`.
+struct Peer {
+    connection: ServerConnection,
+    stream: Stream,
+}
+
+impl Peer {
+    async fn flush(&mut self) {
+        let mut records = Vec::new();
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut records).unwrap();
+        }
+        self.stream.write.write_all(&[records.into()]).await.unwrap();
+    }
+
+    async fn fill(&mut self) {
+        let mut buffer = vec![0; 4096];
+        let n = some(&mut self.stream.read, &mut buffer).await.unwrap();
+        let mut records = &buffer[..n];
+        while !records.is_empty() {
+            self.connection.read_tls(&mut records).unwrap();
+            self.connection.process_new_packets().unwrap();
+        }
+    }
+
+    async fn handshake(&mut self) {
+        while self.connection.is_handshaking() {
+            self.fill().await;
+            self.flush().await;
+        }
+    }
+
+    async fn echo(&mut self, bytes: usize) {
+        let mut piece = vec![0; bytes];
+        let mut filled = 0;
+        while filled < bytes {
+            match self.connection.reader().read(&mut piece[filled..]) {
+                Ok(n) => filled += n,
+                Err(_) => self.fill().await,
+            }
+        }
+        self.connection.writer().write_all(&piece).unwrap();
+        self.flush().await;
+    }
+}
+
+#[test]
+fn a_peer_that_is_rustls_understands_key_updates_and_tickets() {
+    on_both(|env| async move {
+        let cluster = Cluster::new(&env, CLUSTER);
+        let (client, server) = (cluster.valid(Role::Client, "n1"), cluster.valid(Role::Ost, "s1"));
+        for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+            let (near, stream) = streams(&env, "rustls").await;
+            let connection = ServerConnection::new(server.to_accept(cluster.now)).unwrap();
+            let mut peer = Peer { connection, stream };
+            let echoing = env.spawn(async move {
+                peer.handshake().await;
+                for round in 0..200 {
+                    // It requests an update from this side too.
+                    if round % 30 == 7 {
+                        peer.connection.refresh_traffic_keys().unwrap();
+                    }
+                    peer.echo(10_000).await;
+                }
+                peer
+            });
+            let (config, name) = client.to_connect(cluster.now);
+            let mut near = connect(near, config, name).await.unwrap().stream;
+            for round in 0..200 {
+                near.write.write_all(&[pattern(10_000, round)]).await.unwrap();
+                assert!(near.read.read_aligned(10_000).await.unwrap()[..] == pattern(10_000, round));
+            }
+            assert_eq!(echoing.await.unwrap().connection.handshake_kind(), Some(kind));
+        }
+    });
+}
+
+/// What this side reads of one record with `bytes` of a kind of content, and a record of data after it.
+async fn after(env: &Env, content: ContentType, bytes: &[u8]) -> EnvResult<Vec<u8>> {
+    let [mut near, mut far] = pair(env).await;
+    let (_, write) = ends(&mut near);
+    write.seal(content, bytes, false).unwrap();
+    write.seal(ContentType::ApplicationData, b"data", false).unwrap();
+    write.send().await.unwrap();
+    let mut data = vec![0; 4];
+    far.read.read_exact(&mut data).await.map(|()| data)
+}
+
+#[test]
+fn content_of_other_kinds_is_understood_or_refused() {
+    on_both(|env| async move {
+        let (alert, handshake, padded) = (ContentType::Alert, ContentType::Handshake, ContentType::from(0));
+        assert_eq!(after(&env, alert, &[1, 90]).await.unwrap(), b"data", "the peer's user has cancelled something");
+        assert_eq!(after(&env, padded, &[b"dat\x17", &[0; 100][..]].concat()).await.unwrap(), b"datd", "padding");
+        assert_eq!(after(&env, ContentType::ApplicationData, b"").await.unwrap(), b"data", "an empty record");
+        let error = after(&env, alert, &[1, 0]).await.unwrap_err();
+        assert_eq!(error.kind, EnvErrorKind::Disconnected, "{error}");
+        let refused: [(&str, ContentType, &[u8]); 10] = [
+            ("an alert", alert, &[2, 20]),
+            ("half an alert", alert, &[1]),
+            ("another kind", ContentType::ChangeCipherSpec, &[1]),
+            ("no kind", padded, &[0; 16]),
+            ("a ticket for a server", handshake, &[4, 0, 0, 1, 7]),
+            ("an unknown message", handshake, &[99, 0, 0, 0]),
+            ("a key update of an unknown kind", handshake, &[24, 0, 0, 1, 2]),
+            ("a message behind a key update", handshake, &[24, 0, 0, 1, 0, 4]),
+            ("a message of 16 MiB", handshake, &[4, 0xff, 0xff, 0xff]),
+            ("data within a message", handshake, &[24, 0, 0]),
+        ];
+        for (what, content, bytes) in refused {
+            let error = after(&env, content, bytes).await.expect_err(what);
+            assert_eq!(error.kind, EnvErrorKind::Permission, "{what}: {error}");
+        }
+    });
+}
+
+#[test]
+fn a_record_with_a_wrong_header_is_refused() {
+    on_both(|env| async move {
+        for (at, byte) in [(0, 22), (1, 2), (3, 0xff), (4, 0)] {
+            let [mut near, mut far] = pair(&env).await;
+            let (_, write) = ends(&mut near);
+            write.seal(ContentType::ApplicationData, b"data", false).unwrap();
+            write.out.as_mut().unwrap()[at] = byte;
+            write.send().await.unwrap();
+            let error = far.read.read_exact(&mut [0; 4]).await.unwrap_err();
+            assert_eq!(error.kind, EnvErrorKind::Permission, "{at}: {error}");
+        }
     });
 }
 

@@ -1,0 +1,83 @@
+//! The writing end. It seals records into a buffer, and sends that when it is full and at the end of each write.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use rustls::ContentType;
+
+use super::{
+    RECORD_OVERHEAD, RECORD_PLAINTEXT,
+    key::{Key, KeySchedule},
+};
+use crate::{AlignedBuf, EnvResult, limits::TLS_PIECE_BYTES, net::WriteHalf};
+
+/// Parts below this size are put together before they are sealed.
+const SMALL_PART: usize = 4 << 10;
+/// The message before the first record of the next key. It requests no update from the peer (RFC 8446, 4.6.3).
+const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+/// Bytes that a record adds to its plaintext, with the key update before it.
+const RECORD_ADDS: usize = RECORD_OVERHEAD + KEY_UPDATE.len() + RECORD_OVERHEAD;
+/// Room for one full record, or for those of as much plaintext in several parts.
+const SMALL_OUT: usize = RECORD_PLAINTEXT + 16 * RECORD_ADDS;
+/// Room for many records.
+const BULK_OUT: usize = TLS_PIECE_BYTES + SMALL_OUT;
+
+pub(crate) struct TlsWriteHalf {
+    inner: WriteHalf,
+    key: Key,
+    schedule: Rc<KeySchedule>,
+    /// Records to send.
+    pub(super) out: Option<AlignedBuf>,
+    used: usize,
+}
+
+impl TlsWriteHalf {
+    pub(super) fn new(inner: WriteHalf, key: Key, schedule: Rc<KeySchedule>) -> Self {
+        Self { inner, key, schedule, out: None, used: 0 }
+    }
+
+    pub(crate) async fn write_all(&mut self, parts: &[Bytes]) -> EnvResult<()> {
+        let bulk = parts.iter().map(Bytes::len).sum::<usize>() > RECORD_PLAINTEXT;
+        let mut small = Vec::new();
+        for part in parts {
+            let is_small = part.len() < SMALL_PART;
+            if !is_small || small.len() + part.len() > RECORD_PLAINTEXT {
+                self.put(&std::mem::take(&mut small), bulk).await?;
+            }
+            match is_small {
+                true => small.extend_from_slice(part),
+                false => self.put(part, bulk).await?,
+            }
+        }
+        self.put(&small, bulk).await?;
+        self.send().await
+    }
+
+    /// Makes records of `plain`. With `bulk`, one call of the transport sends many of them.
+    async fn put(&mut self, plain: &[u8], bulk: bool) -> EnvResult<()> {
+        for plain in plain.chunks(RECORD_PLAINTEXT) {
+            if self.out.as_ref().is_some_and(|out| out.len() - self.used < plain.len() + RECORD_ADDS) {
+                self.send().await?;
+            }
+            self.seal(ContentType::ApplicationData, plain, bulk)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn seal(&mut self, content: ContentType, plain: &[u8], bulk: bool) -> EnvResult<()> {
+        let room = if bulk { BULK_OUT } else { SMALL_OUT };
+        let out = self.out.get_or_insert_with(|| AlignedBuf::to_be_filled(room));
+        if self.key.is_used_up() || self.schedule.update_requested.take() {
+            self.used += self.key.seal(ContentType::Handshake, &KEY_UPDATE, &mut out[self.used..])?;
+            self.key = self.schedule.next_to_send()?;
+        }
+        self.used += self.key.seal(content, plain, &mut out[self.used..])?;
+        Ok(())
+    }
+
+    pub(super) async fn send(&mut self) -> EnvResult<()> {
+        let Some(mut out) = self.out.take() else { return Ok(()) };
+        out.truncate(std::mem::take(&mut self.used));
+        self.inner.write_all(&[out.freeze()]).await
+    }
+}
