@@ -113,12 +113,21 @@ pub fn warn_if_unreachable(cluster: &ClusterArg, network: &Network, timeout: Dur
 
 /// Asks all targets of `map` for their state, in parallel.
 pub async fn states(env: &Env, map: &ClusterMap) -> Vec<Answer> {
+    // Each address has a time limit of its own.
+    states_within(env, map, Duration::from_secs(3600)).await
+}
+
+/// As [`states`], and a target that has not answered after `timeout` is silent.
+pub async fn states_within(env: &Env, map: &ClusterMap, timeout: Duration) -> Vec<Answer> {
     let asked: Vec<_> = map
         .targets
         .iter()
         .map(|target| {
             let (env_of_task, addresses) = (env.clone(), addresses(&target.addresses));
-            let task = env.spawn(async move { forebay_rpc::ask(&env_of_task, &addresses, &Status {}).await });
+            let task = env.spawn(async move {
+                let answer = env_of_task.timeout(timeout, forebay_rpc::ask(&env_of_task, &addresses, &Status {})).await;
+                answer.unwrap_or_else(|_| Err(RpcError::Silent(format!("no answer within {timeout:.1?}"))))
+            });
             (target.id, task)
         })
         .collect();

@@ -14,6 +14,7 @@ mod down;
 mod format;
 mod fsck;
 mod fuse_mount;
+mod health;
 mod hides;
 mod holders;
 mod join;
@@ -81,6 +82,10 @@ enum Command {
     Umount(umount::UmountArgs),
     /// Show targets, space, sessions, recovery
     Status(status::StatusArgs),
+    /// Tell within a time limit whether this host's mounts and servers work, whatever hangs
+    Health(health::HealthArgs),
+    #[command(hide = true, name = health::PROBE_COMMAND)]
+    HealthProbe(health::ProbeArgs),
     /// Show the space of every target
     Df(df::DfArgs),
     /// Make everything durable that any client has written
@@ -201,6 +206,8 @@ fn run(command: &Command) -> CliResult {
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => umount::run(args),
         Command::Status(args) => status::run(args),
+        Command::Health(args) => health::run(args),
+        Command::HealthProbe(args) => health::probe_mount(args),
         Command::Df(args) => df::run(args),
         Command::Sync(args) => sync::run(args),
         Command::Setstripe(args) => layout::setstripe::run(args),

@@ -275,6 +275,32 @@ fn mounts_and_servers_end_in_time_while_programs_hammer_them() {
 }
 
 #[test]
+fn health_answers_in_time_while_servers_hang_and_names_what_does_not_work() {
+    let Some(mounts) = Mounts::new("ill") else { return };
+    let (dir, mnt) = (mounts.cluster(), mounts.first.to_string_lossy().into_owned());
+    let health = || {
+        let begun = Instant::now();
+        let said = forebay().args(["health", "--timeout", "2s", &dir, &mnt]).output().expect("it runs");
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        (said.status.success(), String::from_utf8_lossy(&said.stdout).into_owned())
+    };
+    let (well, said) = health();
+    assert!(well && said.contains(&format!("{mnt}: works")) && said.contains("MDT0000: works"), "{said}");
+    let status = common::json(forebay().args(["status", &dir, "--json"]));
+    let pid = status["targets"][0]["pid"].as_i64().expect("a pid") as i32;
+    // SAFETY: a server of this test; no memory is touched.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+    let (well, said) = health();
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGCONT) }, 0);
+    assert!(!well && said.contains("MDT0000: no answer") && said.contains(&format!("{mnt}: no answer")), "{said}");
+    assert!(soon(|| health().0), "it works again");
+    mounts.kill_servers();
+    let (well, said) = health();
+    assert!(!well && said.contains("its server does not run"), "{said}");
+}
+
+#[test]
 fn a_mount_whose_servers_are_away_is_taken_away_by_umount_and_by_us() {
     let Some(mounts) = Mounts::new("forced") else { return };
     let mut hammers = [Hammer::on(&mounts.first), Hammer::on(&mounts.second)];

@@ -24,10 +24,8 @@ use forebay_proto::{
     message::{FrameHeader, FrameKind},
 };
 
-use self::{
-    handshakes::{Handshakes, Unfinished},
-    refusals::Refusals,
-};
+use self::handshakes::{Handshakes, Unfinished};
+pub use self::refusals::Refusals;
 use crate::{
     frame::{Frame, FrameError, FrameReader, Outbox},
     latch::Latch,

@@ -14,7 +14,7 @@ use forebay_proto::{
 use forebay_rpc::{
     Frame, Latch,
     limits::CONTROL_SLOT,
-    server::{BulkGate, Connection},
+    server::{BulkGate, Connection, Refusals},
 };
 use forebay_store::{CommitPoint, Store, StoreError, StoreErrorKind, Txn};
 
@@ -73,6 +73,8 @@ pub(crate) struct Core {
     pub applied: Notify,
     pub last_point: Cell<Option<CommitPoint>>,
     pub gate: Rc<BulkGate>,
+    /// Of requests about the cluster's nodes.
+    pub refusals: Rc<Refusals>,
     pub closed: Rc<Latch>,
     pub counters: Cell<Counters>,
     pub asked: RefCell<Asked>,
@@ -99,6 +101,11 @@ impl Core {
 
     pub fn log(&self, line: &str) {
         self.env.log(&format!("{}: {line}", self.store.identity().target));
+    }
+
+    /// As [`Core::log`], about what anybody may cause: a flood takes a line a second.
+    pub fn log_refusal(&self, line: &str) {
+        self.refusals.say(&self.env, format!("{}: {line}", self.store.identity().target));
     }
 
     pub fn count(&self, change: impl FnOnce(&mut Counters)) {

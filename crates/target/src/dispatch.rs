@@ -71,7 +71,8 @@ impl Core {
 
     /// Whoever shows no certificate may only join.
     fn refuse_stranger(&self, connection: &Connection, header: &FrameHeader, op: Op) {
-        self.log(&format!("{}: refused, as it has shown no certificate and asked for {}", connection.peer, op.name()));
+        let peer = &connection.peer;
+        self.log_refusal(&format!("{peer}: refused, as it has shown no certificate and asked for {}", op.name()));
         let words =
             "this host has shown no certificate of the cluster: give --keys DIR, or join it with `forebay join`";
         self.refuse(connection, header, &ErrorReply::new(Errno::EPERM, words));
@@ -120,7 +121,7 @@ impl Core {
                     core.send(&connection, out, body, Vec::new());
                 }
                 Err(error) => {
-                    core.log(&format!("{}: {} refused: {error}", connection.peer, op.name()));
+                    core.log_refusal(&format!("{}: {} refused: {error}", connection.peer, op.name()));
                     core.refuse(&connection, &header, &error);
                 }
             }

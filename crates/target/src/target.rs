@@ -86,6 +86,7 @@ impl Target {
             commits: Notify::new(),
             applied: Notify::new(),
             last_point: Cell::new(None),
+            refusals: Rc::default(),
             closed: Rc::new(Latch::default()),
             counters: Cell::default(),
             asked: RefCell::default(),

@@ -92,6 +92,8 @@ impl Site {
         let (out, err) = said.map_err(|error| format!("{}: {error}", path.display()))?;
         let mut command = Command::new(self.path(program));
         command.args(words).current_dir(&self.dir).stdin(Stdio::null()).stdout(out).stderr(err);
+        // Keys of a client that joins do not go to this machine's own.
+        command.env("FOREBAY_HOME", self.dir.join("home"));
         if !called.is_empty() {
             command.arg0(called);
         }

@@ -75,7 +75,7 @@ fn who_has_no_key_of_the_cluster_gets_nothing_and_one_clear_line_says_why() {
         for (near, far, line) in [
             (keys(&env, &theirs, Role::Client, "n1"), server(), "another cluster"),
             (client(), keys(&env, &theirs, Role::Mds, "s1"), "another cluster"),
-            (client(), keys(&env, &ours, Role::Client, "n2"), "certificate"),
+            (client(), keys(&env, &ours, Role::Client, "n2"), "not a server's"),
         ] {
             let (stream, peer) = meet(&env, near, far, "strangers").await;
             let error = stream.err().expect("it is refused");

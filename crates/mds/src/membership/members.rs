@@ -382,5 +382,5 @@ fn check_clock(theirs_ns: i64, ours_ns: i64) -> Result<(), ErrorReply> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
+#[path = "members/tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! Log lines about the connections that a listener refuses.
+//! Log lines about connections and requests that are refused.
 //!
 //! Invariant: there is at most one line in `limits::REFUSAL_LOG`, whatever clients do: they cannot fill a disk with log.
 //! Refusals without a line of their own are counted, and the next line says how many they were.
@@ -9,7 +9,7 @@ use forebay_env::{Env, Time};
 
 use crate::limits;
 
-/// The refusals of one listener.
+/// The refusals of one listener, or of one server.
 #[derive(Default)]
 pub struct Refusals {
     state: RefCell<State>,

@@ -4,10 +4,14 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
+    process::Command,
 };
 
 use super::{Row, ok, prepare};
-use crate::{every_command::site::Site, figures::Outcome};
+use crate::{
+    every_command::{site::Site, surface::Program},
+    figures::Outcome,
+};
 
 /// Most rows use one cluster, the others a second one over TCP.
 pub const ROWS: &[Row] = &[
@@ -20,6 +24,9 @@ pub const ROWS: &[Row] = &[
     ok("status {d}/c", "OST0001  serving"),
     ok("status {d}/c --devices", "OST0001  serving"),
     ok("status {d}/c --json", "\"state\":\"serving\""),
+    ok("health", "{d}/m: works"),
+    ok("health {d}/c {d}/m --timeout 5s --json", "\"healthy\":true"),
+    ok("health-probe {d}/m", ""),
     ok("df {d}/c", "OST0001"),
     ok("df -h {d}/m", "MiB"),
     ok("df -i {d}/c", "objects"),
@@ -155,6 +162,33 @@ pub const ROWS: &[Row] = &[
     ok("df --keys {d}/c/keys 127.0.0.1:{port+8}", "another cluster").ends_with(1),
     // `down` does not know of a mount by addresses.
     ok("umount {d}/m2", ""),
+    // Another host joins, and a client.
+    ok("token new 127.0.0.1:{port+8} --role ost --ttl 1h --keys {d}/far/keys", "forebay-token-"),
+    ok("token new {d}/far --role client --insecure-loopback", "").ends_with(1),
+    prepare(|site| new_token(site, "ost", "{token}")),
+    ok("join 127.0.0.1:{port+8} {token} {d}/joined --osts 1 --mdt", "one MDT per cluster").is_refused(),
+    ok("join 127.0.0.1:{port+8} {token} {d}/joined --osts 1 --router", "no routers").is_refused(),
+    ok(
+        "join 127.0.0.1:{port+8} {token} {d}/joined --osts 1 --ost-size 256MiB --listen 127.0.0.1:{port+16} --name h2",
+        "OST0001 serve in {d}/joined",
+    ),
+    ok("join 127.0.0.1:{port+8} {token} {d}/joined", "OST0001 serve in {d}/joined"),
+    ok("status {d}/joined", "OST0001"),
+    prepare(|site| new_token(site, "client", "{token}")),
+    ok("mount 127.0.0.1:{port+8} {d}/m2 --token {token}", ""),
+    ok("df {d}/m2", "OST0001"),
+    ok("umount {d}/m2", ""),
+    ok("node list {d}/far", "OST0001"),
+    ok("node list 127.0.0.1:{port+8} --json --keys {d}/far/keys", "\"name\":\"h2\""),
+    ok("node list 127.0.0.1:{port+8} --insecure-loopback", "").ends_with(1),
+    ok("node ban {d}/far n7 --role client", "n7 is banned"),
+    ok("node ban 127.0.0.1:{port+8} n7 --role client --lift --keys {d}/far/keys", "no longer banned"),
+    ok("node ban 127.0.0.1:{port+8} n7 --insecure-loopback", "").ends_with(1),
+    ok("node remove {d}/far h2 --role ost", "files may lie on OST0001").ends_with(1),
+    ok("node remove 127.0.0.1:{port+8} n9 --keys {d}/far/keys", "no node called n9").ends_with(1),
+    ok("node remove 127.0.0.1:{port+8} n9 --insecure-loopback", "").ends_with(1),
+    prepare(remove_client),
+    ok("down {d}/joined", "is down"),
     ok("down --force {d}/far", "is down"),
     // The same without keys.
     ok(
@@ -179,6 +213,31 @@ pub const ROWS: &[Row] = &[
     ok("demo-copier", "not a task of a copier").ends_with(1),
     ok("command-tree", "\"bench\""),
 ];
+
+/// Makes a token of the cluster `far`.
+fn new_token(site: &Site, role: &str, name: &str) -> Outcome {
+    let said = run(site, &["token", "new", &site.fill("{d}/far"), "--role", role])?;
+    site.remember(name, said.lines().last().unwrap_or_default());
+    Ok(())
+}
+
+/// Removes the client that has joined, whatever this machine is called.
+fn remove_client(site: &Site) -> Outcome {
+    let far = site.fill("{d}/far");
+    let listed = run(site, &["node", "list", &far])?;
+    let name = listed.lines().find(|line| line.contains(" client ")).and_then(|line| line.split(' ').next());
+    let name = name.ok_or_else(|| format!("no client has joined: {listed}"))?;
+    run(site, &["node", "remove", &far, name, "--role", "client"]).map(drop)
+}
+
+fn run(site: &Site, words: &[&str]) -> Outcome<String> {
+    let output = Command::new(site.path(Program::Forebay)).args(words).output();
+    let output = output.map_err(|error| format!("{words:?}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
 
 fn make_dir(site: &Site, name: &str) -> Outcome {
     let path = site.dir().join(name);
