@@ -16,20 +16,37 @@ static ZEROS: &[u8] = &[0; PAGE_BYTES];
 #[derive(Clone, PartialEq, Eq)]
 pub struct DiskImage {
     bytes: u64,
-    pages: Arc<BTreeMap<u64, Bytes>>,
+    fingerprint: u64,
+    blocks: Arc<BTreeMap<u64, Arc<Block>>>,
+}
+
+/// Adjacent pages; none: a hole. Images share whole blocks: an image that writes copies one, and the list of them.
+type Block = [Option<Page>; BLOCK_PAGES as usize];
+const BLOCK_PAGES: u64 = 32;
+
+/// The bytes of a page, with their hash.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Page {
+    hash: u64,
+    bytes: Bytes,
 }
 
 /// A write: whole pages at a multiple of the page.
 #[derive(Clone)]
 pub(crate) struct StoredWrite {
     pub(crate) offset: u64,
-    pub(crate) pages: Vec<Bytes>,
+    pub(crate) pages: Vec<Page>,
 }
 
 impl DiskImage {
     /// All zeros.
     pub fn zeroed(bytes: u64) -> Self {
-        Self { bytes, pages: Arc::default() }
+        Self { bytes, fingerprint: 0, blocks: Arc::default() }
+    }
+
+    /// A hash of the contents, which is always at hand. Images of one size with the same contents have the same one.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     /// Size in bytes.
@@ -51,9 +68,9 @@ impl DiskImage {
         while done < bytes.len() {
             let (number, start) = place(offset + done as u64);
             let n = (PAGE_BYTES - start).min(bytes.len() - done);
-            let mut page = self.page(number).to_vec();
+            let mut page = self.page_bytes(number).to_vec();
             page[start..start + n].copy_from_slice(&bytes[done..done + n]);
-            self.put_page(number, page.into());
+            self.put_page(number, Page::new(page.into()));
             done += n;
         }
     }
@@ -61,7 +78,7 @@ impl DiskImage {
     /// True if any of these pages holds nothing (or zeros).
     pub(crate) fn has_hole(&self, offset: u64, len: usize) -> bool {
         let (first, _) = place(offset);
-        (first..first + (len / PAGE_BYTES) as u64).any(|number| !self.pages.contains_key(&number))
+        (first..first + (len / PAGE_BYTES) as u64).any(|number| self.page(number).is_none())
     }
 
     pub(crate) fn read_into(&self, offset: u64, buf: &mut [u8]) {
@@ -70,8 +87,8 @@ impl DiskImage {
         while done < buf.len() {
             let (number, start) = place(offset + done as u64);
             let n = (PAGE_BYTES - start).min(buf.len() - done);
-            match self.pages.get(&number) {
-                Some(page) => buf[done..done + n].copy_from_slice(&page[start..start + n]),
+            match self.page(number) {
+                Some(page) => buf[done..done + n].copy_from_slice(&page.bytes[start..start + n]),
                 None => buf[done..done + n].fill(0),
             }
             done += n;
@@ -89,29 +106,86 @@ impl DiskImage {
     pub(crate) fn apply_sectors(&mut self, write: &StoredWrite, mut keep: impl FnMut() -> bool) {
         let (first, _) = place(write.offset);
         for (number, new) in (first..).zip(&write.pages) {
-            let mut page = self.page(number).to_vec();
-            for (old, new) in page.chunks_exact_mut(SECTOR_512).zip(new.chunks_exact(SECTOR_512)) {
+            let mut page = self.page_bytes(number).to_vec();
+            for (old, new) in page.chunks_exact_mut(SECTOR_512).zip(new.bytes.chunks_exact(SECTOR_512)) {
                 if keep() {
                     old.copy_from_slice(new);
                 }
             }
-            self.put_page(number, page.into());
+            self.put_page(number, Page::new(page.into()));
         }
     }
 
-    fn page(&self, number: u64) -> Bytes {
-        self.pages.get(&number).cloned().unwrap_or(Bytes::from_static(ZEROS))
+    /// None: a hole.
+    fn page(&self, number: u64) -> Option<&Page> {
+        self.blocks.get(&(number / BLOCK_PAGES))?[(number % BLOCK_PAGES) as usize].as_ref()
     }
 
-    fn put_page(&mut self, number: u64, page: Bytes) {
-        let pages = Arc::make_mut(&mut self.pages);
-        // A page of zeros is a hole.
-        if page.as_ptr() == ZEROS.as_ptr() || page[..] == ZEROS[..] {
-            pages.remove(&number);
-        } else {
-            pages.insert(number, page);
+    fn page_bytes(&self, number: u64) -> &[u8] {
+        self.page(number).map_or(ZEROS, |page| &page.bytes[..])
+    }
+
+    fn put_page(&mut self, number: u64, page: Page) {
+        let part = page.part(number);
+        let new = Some(page).filter(|page| !page.is_zeros());
+        let is_hole = new.is_none();
+        if is_hole && self.page(number).is_none() {
+            return;
+        }
+        let (block, index) = (number / BLOCK_PAGES, (number % BLOCK_PAGES) as usize);
+        let blocks = Arc::make_mut(&mut self.blocks);
+        let pages = Arc::make_mut(blocks.entry(block).or_default());
+        let old = std::mem::replace(&mut pages[index], new);
+        if is_hole && pages.iter().all(Option::is_none) {
+            blocks.remove(&block);
+        }
+        let old_part = old.map_or(0, |old| old.part(number));
+        self.fingerprint = self.fingerprint.wrapping_sub(old_part).wrapping_add(part);
+    }
+}
+
+impl Page {
+    /// Pages of zeros share one page, so a payload of zeros takes no memory, however large it is.
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        if bytes[..] == ZEROS[..] {
+            return Self { hash: 0, bytes: Bytes::from_static(ZEROS) };
+        }
+        Self { hash: hash(&bytes), bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// A page of zeros is a hole.
+    fn is_zeros(&self) -> bool {
+        self.bytes.as_ptr() == ZEROS.as_ptr()
+    }
+
+    /// Its part of the fingerprint of an image that has it at this number.
+    fn part(&self, number: u64) -> u64 {
+        if self.is_zeros() {
+            return 0;
+        }
+        let mixed = (self.hash ^ number.wrapping_mul(HASH_FACTOR)).wrapping_mul(HASH_FACTOR);
+        mixed ^ mixed >> 32
+    }
+}
+
+const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A hash of whole words. It is not the CRC-64 of the formats: the CRC of all blocks that end in their own CRC is the
+/// same.
+fn hash(bytes: &[u8]) -> u64 {
+    const LANES: usize = 4;
+    let mut lanes = [1u64, 2, 3, 4];
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(HASH_FACTOR).rotate_left(29);
+    for words in bytes.chunks_exact(8 * LANES) {
+        for (lane, word) in lanes.iter_mut().zip(words.chunks_exact(8)) {
+            *lane = mix(*lane, u64::from_le_bytes(word.try_into().expect("eight bytes")));
         }
     }
+    lanes.into_iter().fold(0, mix)
 }
 
 impl StoredWrite {
@@ -122,12 +196,11 @@ impl StoredWrite {
         } else {
             vec![Bytes::from(parts.concat())]
         };
-        // Pages of zeros share one page, so a payload of zeros takes no memory, however large it is.
-        let page = |page: Bytes| if page[..] == ZEROS[..] { Bytes::from_static(ZEROS) } else { page };
-        let slices = |part: &Bytes| (0..part.len() / PAGE_BYTES).map(|i| i * PAGE_BYTES).collect::<Vec<_>>();
-        let pages =
-            parts.iter().flat_map(|part| slices(part).into_iter().map(|at| page(part.slice(at..at + PAGE_BYTES))));
-        Self { offset, pages: pages.collect() }
+        let mut pages = Vec::with_capacity(parts.iter().map(|part| part.len() / PAGE_BYTES).sum());
+        for part in parts {
+            pages.extend((0..part.len()).step_by(PAGE_BYTES).map(|at| Page::new(part.slice(at..at + PAGE_BYTES))));
+        }
+        Self { offset, pages }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -136,7 +209,7 @@ impl StoredWrite {
 
     /// All of it, copied.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.pages.concat()
+        self.pages.iter().map(|page| &page.bytes[..]).collect::<Vec<_>>().concat()
     }
 
     pub(crate) fn end(&self) -> u64 {

@@ -181,7 +181,7 @@ impl CrashRecorder {
         let caches = self.cursor.caches.iter().enumerate();
         let lasts = caches.filter_map(|(disk, cache)| cache.last().map(|(stamp, write)| (stamp, disk, write)));
         let (_, disk, write) = lasts.max_by_key(|(stamp, ..)| *stamp)?;
-        let head = write.pages.first()?.clone();
+        let head = write.pages.first()?.bytes().clone();
         Some(LastWrite { disk, offset: write.offset, sectors: write.len() / SECTOR_512, head })
     }
 

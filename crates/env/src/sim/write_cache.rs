@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{
     chance::Chance,
-    image::{DiskImage, StoredWrite},
+    image::{DiskImage, Page, StoredWrite},
 };
 use crate::limits::SIM_DISK_CACHE_BYTES;
 
@@ -113,9 +113,9 @@ impl WriteCache {
         for pending in self.pending.values_mut().filter(covers) {
             let at = (offset - pending.write.offset) as usize;
             let page = &mut pending.write.pages[at / super::image::PAGE_BYTES];
-            let mut bytes = page.to_vec();
+            let mut bytes = page.bytes().to_vec();
             bytes[at % super::image::PAGE_BYTES] ^= bits;
-            *page = bytes.into();
+            *page = Page::new(bytes.into());
         }
     }
 

@@ -1,5 +1,5 @@
 use super::{open, sector};
-use crate::sim::{CrashRecorder, Sim, TearChoice};
+use crate::sim::{CrashRecorder, DiskImage, Sim, TearChoice};
 
 /// write 1, flush, write 2 and 3 (in flight together), flush, durable write 4
 fn history() -> CrashRecorder {
@@ -47,6 +47,23 @@ fn every_point_has_the_flushed_writes_and_the_chosen_part_of_the_rest() {
         assert!(recorder.describe(point).contains(words), "{}", recorder.describe(point));
     }
     assert_eq!(first_bytes(&mut recorder, 1, kept), [1, 0, 0], "going back works too");
+}
+
+#[test]
+fn images_have_the_same_fingerprint_if_and_only_if_their_contents_are_the_same() {
+    let mut recorder = history();
+    let tears = [TearChoice::AllLost, TearChoice::AllKept, TearChoice::LastTornAtSector(3), TearChoice::Random(5)];
+    let images = (0..recorder.points()).flat_map(|point| tears.map(|tear| recorder.image(point, tear).remove(0)));
+    let images: Vec<DiskImage> = images.collect();
+    let contents: Vec<_> = images.iter().map(|image| image.read(0, image.bytes() as usize)).collect();
+    for (a, b) in (0..images.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+        assert_eq!(images[a].fingerprint() == images[b].fingerprint(), contents[a] == contents[b], "{a}, {b}");
+    }
+    let mut image = images[0].clone();
+    image.write(5000, &[1]);
+    assert_ne!(image.fingerprint(), images[0].fingerprint());
+    image.write(5000, &[0]);
+    assert_eq!(image.fingerprint(), images[0].fingerprint(), "zeros are zeros, written or not");
 }
 
 #[test]
