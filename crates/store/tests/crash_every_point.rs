@@ -19,7 +19,7 @@ const GO_ON_EVERY: u64 = 32;
 const SWEPT_EVERY: u64 = 10;
 
 fn check_every_point(history: &mut History, tally: &mut Tally) {
-    let mut round = Round::default();
+    let (mut round, mut contents) = (Round::default(), Contents::default());
     let mut crashes = 0u64;
     let sweep = history.seed.is_multiple_of(SWEPT_EVERY);
     for point in 0..history.recorder.points() {
@@ -31,33 +31,36 @@ fn check_every_point(history: &mut History, tally: &mut Tally) {
                 history.recorder.describe(point),
                 history.seed
             );
-            check(history, point, images, crashes.is_multiple_of(GO_ON_EVERY), &what);
+            let go_on = crashes.is_multiple_of(GO_ON_EVERY);
+            let recovered = contents.checked(images, go_on, |images| check(history, point, images, go_on, &what));
+            let least = history.committed_at(point);
+            assert!(recovered >= least, "{what}: {least} operations were committed, {recovered} recovered");
             crashes += 1;
         }
     }
+    tally.contents += contents.count();
 }
 
-fn check(history: &History, point: usize, images: Vec<DiskImage>, go_on: bool, what: &str) {
+/// Returns how many operations were recovered.
+fn check(history: &History, point: usize, images: Vec<DiskImage>, go_on: bool, what: &str) -> u64 {
     let sim = Sim::new(history.seed ^ point as u64);
     let node = sim.add_node("oss0");
     sim.set_files(node, history.files.clone());
     DISKS.iter().zip(images).for_each(|(path, image)| sim.set_disk_image(node, path, image));
     let env = sim.env(node);
-    let mut states = sim.block_on(async {
+    let (prefix, mut states) = sim.block_on(async {
         let store = Store::open(&env, DIR, &open_options()).await.unwrap_or_else(|e| panic!("{what}: {e}"));
         let prefix = store.recovery().last_transno.0;
-        let least = history.committed_at(point);
-        assert!(prefix >= least, "{what}: {least} operations were committed, {prefix} recovered");
         verify(&store, &history.states[prefix as usize], what).await;
         let mut states: Vec<State> = history.states[..=prefix as usize].to_vec();
         if go_on {
             operate(&sim, &env, &store, &mut states, prefix + 40, &|| ()).await;
             store.sync().await.unwrap();
         }
-        states
+        (prefix, states)
     });
     if !go_on {
-        return;
+        return prefix;
     }
     sim.power_cut(node);
     let env = sim.env(node);
@@ -67,6 +70,7 @@ fn check(history: &History, point: usize, images: Vec<DiskImage>, go_on: bool, w
         assert_eq!(store.recovery().last_transno.0, states.len() as u64 - 1, "{what}");
         verify(&store, &states.pop().expect("states"), &what).await;
     });
+    prefix
 }
 
 #[test]

@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
-use crate::common::{history::*, *};
+use crate::common::{history::*, tears::Contents, *};
 use forebay_env::{
     Env,
     sim::{DiskImage, Fault, NodeId, Sim, TearChoice},
 };
 use forebay_store::{CopyState, MirrorPlace, Store, StoreErrorKind};
+
+/// Directories of the copies.
+const DIRS: [&str; 2] = [DIR, MIRROR];
 
 fn simulated(seed: u64) -> (Sim, NodeId, Env) {
     let sim = Sim::new(seed);
@@ -413,41 +416,67 @@ fn a_witness_tells_the_last_copy_from_one_that_was_left_behind() {
     }
 }
 
-/// The state after a crash with either copy alone; then with both copies, and with one of them after both were served.
-fn check_mirrored(history: &History, point: usize, images: &[DiskImage], what: &str) {
-    let least = history.committed_at(point);
-    let place = |sim: &Sim, node: NodeId, copies: &[usize]| {
-        sim.set_files(node, history.files.clone());
-        for copy in copies {
-            for part in 0..2 {
-                let at = copy * 2 + part;
-                sim.set_disk_image(node, MIRRORED_DISKS[at], images[at].clone());
-            }
+/// Checks the state after a crash with either copy alone; then with both copies, and with one of them after both were
+/// served. Each content of the disks is checked once.
+#[derive(Default)]
+struct MirroredContents {
+    /// By copy.
+    alone: [Contents<u64>; 2],
+    /// By the copy that is lost later.
+    together: [Contents<u64>; 2],
+}
+
+impl MirroredContents {
+    fn check(&mut self, history: &History, point: usize, images: &[DiskImage], what: &str) {
+        let least = history.committed_at(point);
+        let is_enough = |recovered: u64, of: &str| {
+            assert!(recovered >= least, "{what}, {of}: {least} operations were committed, {recovered} recovered");
+        };
+        for (copy, dir) in DIRS.into_iter().enumerate() {
+            let images = images[copy * 2..copy * 2 + 2].to_vec();
+            let check = |images: Vec<DiskImage>| recovered_alone(history, copy, &images, what);
+            is_enough(self.alone[copy].checked(images, false, check), dir);
         }
-    };
-    for (copy, dir) in [DIR, MIRROR].into_iter().enumerate() {
-        let (sim, node, env) = simulated(history.seed);
-        place(&sim, node, &[copy]);
-        sim.block_on(async {
-            Store::mirror_alone(&env, dir).await.unwrap_or_else(|e| panic!("{what}: {e}"));
-            let store = Store::open(&env, dir, &open_options()).await.unwrap_or_else(|e| panic!("{what}, {dir}: {e}"));
-            let prefix = store.recovery().last_transno.0;
-            assert!(prefix >= least, "{what}, {dir}: {least} operations were committed, {prefix} recovered");
-            verify(&store, &history.states[prefix as usize], what).await;
-        });
+        let lost = point % 2;
+        let check = |images: Vec<DiskImage>| recovered_together(history, lost, &images, what);
+        is_enough(self.together[lost].checked(images.to_vec(), false, check), "both");
     }
+}
+
+/// A machine with the disks of some copies.
+fn machine(history: &History, copies: &[usize], images: &[DiskImage]) -> (Sim, NodeId, Env) {
     let (sim, node, env) = simulated(history.seed);
-    place(&sim, node, &[0, 1]);
+    sim.set_files(node, history.files.clone());
+    let paths = copies.iter().flat_map(|copy| [MIRRORED_DISKS[copy * 2], MIRRORED_DISKS[copy * 2 + 1]]);
+    paths.zip(images).for_each(|(path, image)| sim.set_disk_image(node, path, image.clone()));
+    (sim, node, env)
+}
+
+/// Opens a copy without the other one; returns how many operations it holds.
+fn recovered_alone(history: &History, copy: usize, images: &[DiskImage], what: &str) -> u64 {
+    let (sim, _, env) = machine(history, &[copy], images);
+    let dir = DIRS[copy];
+    sim.block_on(async {
+        Store::mirror_alone(&env, dir).await.unwrap_or_else(|e| panic!("{what}: {e}"));
+        let store = Store::open(&env, dir, &open_options()).await.unwrap_or_else(|e| panic!("{what}, {dir}: {e}"));
+        let prefix = store.recovery().last_transno.0;
+        verify(&store, &history.states[prefix as usize], what).await;
+        prefix
+    })
+}
+
+/// Opens both copies, then the one that is not lost; returns how many operations they hold.
+fn recovered_together(history: &History, lost: usize, images: &[DiskImage], what: &str) -> u64 {
+    let (sim, node, env) = machine(history, &[0, 1], images);
     let prefix = sim.block_on(async {
         let store = Store::open(&env, DIR, &open_options()).await.unwrap_or_else(|e| panic!("{what}: {e}"));
         let prefix = store.recovery().last_transno.0;
-        assert!(prefix >= least, "{what}: {least} operations were committed, {prefix} recovered");
         verify(&store, &history.states[prefix as usize], what).await;
         prefix
     });
     // What was served once must be there whichever copy is lost.
     sim.power_cut(node);
-    let (lost, kept) = if point.is_multiple_of(2) { (DIR, MIRROR) } else { (MIRROR, DIR) };
+    let (lost, kept) = (DIRS[lost], DIRS[1 - lost]);
     take_away(&sim, node, lost);
     let env = sim.env(node);
     sim.block_on(async {
@@ -456,6 +485,7 @@ fn check_mirrored(history: &History, point: usize, images: &[DiskImage], what: &
         assert_eq!(store.recovery().last_transno.0, prefix, "{what}: {kept} after {lost} was lost");
         verify(&store, &history.states[prefix as usize], what).await;
     });
+    prefix
 }
 
 /// |X| at each write, then one copy is gone
@@ -464,11 +494,12 @@ fn either_copy_alone_holds_what_was_committed_at_any_point() {
     for seed in 0..6 {
         let mut history = record_on(seed, &mirrored(format_options()), &MIRRORED_DISKS);
         let points = history.recorder.points();
+        let mut contents = MirroredContents::default();
         for point in (seed as usize % 5..points).step_by(5) {
             for tear in [TearChoice::AllLost, TearChoice::Random(seed ^ (point as u64) << 20)] {
                 let images = history.recorder.image(point, tear);
                 let what = format!("history {seed}, {}, {tear:?}", history.recorder.describe(point));
-                check_mirrored(&history, point, &images, &what);
+                contents.check(&history, point, &images, &what);
             }
         }
     }

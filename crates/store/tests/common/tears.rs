@@ -4,6 +4,9 @@
 //! number of sectors. That number cycles, so that every kind of write is torn after each. Every number is tried at
 //! swept points, and for each history's first write of a kind and short size. So a write of a rare size is torn
 //! everywhere, too.
+//!
+//! Many tears leave the same bytes: before a flush, the loss of all that is pending does so at each point. A test checks
+//! each content of the disks once (`Contents`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +16,7 @@ use std::{
     },
 };
 
-use forebay_env::sim::{CrashRecorder, LastWrite, TearChoice};
+use forebay_env::sim::{CrashRecorder, DiskImage, LastWrite, TearChoice};
 
 /// Number of histories, unless the environment says otherwise; the coverage of this many is asserted.
 pub const HISTORIES: u64 = 250;
@@ -67,11 +70,41 @@ pub struct Round {
     met: BTreeSet<(Kind, usize)>,
 }
 
+/// The contents of the disks that the crashes of one history have left, each with what its check found.
+pub struct Contents<T>(BTreeMap<Vec<u64>, T>);
+
+impl<T> Default for Contents<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Copy> Contents<T> {
+    /// What the check of these contents found; `check` is called for new ones, and `again` calls it for known ones, too.
+    pub fn checked(&mut self, images: Vec<DiskImage>, again: bool, check: impl FnOnce(Vec<DiskImage>) -> T) -> T {
+        let key: Vec<u64> = images.iter().map(DiskImage::fingerprint).collect();
+        match self.0.get(&key) {
+            Some(found) if !again => *found,
+            _ => {
+                let found = check(images);
+                self.0.insert(key, found);
+                found
+            }
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
 /// What has been tried.
 #[derive(Default)]
 pub struct Tally {
     pub points: u64,
     pub crashes: u64,
+    /// Different contents that the crashes left.
+    pub contents: u64,
     /// By kind and sectors of the last write: how often each number of sectors was kept.
     torn: BTreeMap<(Kind, usize), Vec<u64>>,
 }
@@ -113,6 +146,7 @@ impl Tally {
     fn add(&mut self, other: Self) {
         self.points += other.points;
         self.crashes += other.crashes;
+        self.contents += other.contents;
         for (key, counts) in other.torn {
             let torn = self.torn.entry(key).or_insert_with(|| vec![0; counts.len()]);
             torn.iter_mut().zip(counts).for_each(|(a, b)| *a += b);
@@ -140,7 +174,7 @@ impl Tally {
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "{} points, {} crashes", self.points, self.crashes)?;
+        writeln!(f, "{} points, {} crashes, {} contents", self.points, self.crashes, self.contents)?;
         let mut kinds: BTreeMap<Kind, (usize, u64, usize, usize)> = BTreeMap::new();
         for ((kind, sectors), counts) in &self.torn {
             let (widest, times, tried, possible) = kinds.entry(*kind).or_default();
