@@ -18,7 +18,7 @@ use forebay_store::{FormatOptions, OpenOptions, Store, StoreStats};
 use crate::{
     common::{
         history::{self, OPERATIONS, assert_eventful},
-        tears::{HISTORIES, Round, Tally, in_threads, seeds},
+        tears::{Contents, HISTORIES, Round, Tally, in_threads, seeds},
         *,
     },
     world::*,

@@ -48,6 +48,24 @@ impl KeysArgs {
         }
     }
 
+    /// The same with what the options of `-o` say about keys, as fstab has no other place for them; and the other options.
+    pub fn with_options(&self, options: &[String]) -> (Self, Vec<String>) {
+        let mut keys = self.clone();
+        let is_other = |word: &&String| match (word.strip_prefix("keys="), word.as_str()) {
+            (Some(dir), _) => {
+                keys.keys = Some(dir.into());
+                false
+            }
+            (None, "insecure-loopback") => {
+                keys.insecure_loopback = true;
+                false
+            }
+            _ => true,
+        };
+        let others = options.iter().filter(is_other).cloned().collect();
+        (keys, others)
+    }
+
     /// Where the keys are that `mount --token` has made for one of `addresses`.
     fn home(&self, addresses: &[Address]) -> Option<PathBuf> {
         let mut homes = addresses.iter().filter(|address| matches!(address, Address::Tcp(_))).map(keys::home);

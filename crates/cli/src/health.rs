@@ -58,8 +58,9 @@ struct Finding {
 /// Prints what works and what does not. Fails if anything does not.
 pub fn run(args: &HealthArgs) -> CliResult {
     let deadline_ns = posix::monotonic_ns() + args.timeout.as_nanos() as u64;
-    let (dirs, mut points): (Vec<PathBuf>, Vec<PathBuf>) =
-        args.paths.iter().cloned().partition(|path| Cluster::exists(path));
+    // Nothing on a mount is looked at: it may hang.
+    let is_dir = |path: &PathBuf| mounts::holding(path).is_none() && Cluster::exists(path);
+    let (dirs, mut points): (Vec<PathBuf>, Vec<PathBuf>) = args.paths.iter().map(absolute).partition(is_dir);
     if args.paths.is_empty() {
         points = mounts::all().into_iter().map(PathBuf::from).collect();
         if points.is_empty() {
@@ -86,8 +87,8 @@ pub fn run(args: &HealthArgs) -> CliResult {
     }
 }
 
-fn absolute(path: &PathBuf) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.clone())
+fn absolute(path: impl AsRef<Path>) -> PathBuf {
+    std::path::absolute(&path).unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
 /// Asks a mount for its space, as any program does.

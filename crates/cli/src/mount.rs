@@ -70,7 +70,7 @@ pub struct MountArgs {
 /// Mounts; returns when the mount is ready.
 pub fn run(args: &MountArgs) -> CliResult {
     let is_known = |word: &&String| !args.sloppy || Options::parse(std::slice::from_ref(word)).is_ok();
-    let (keys, words) = keys_in(&args.options, &args.keys);
+    let (keys, words) = args.keys.with_options(&args.options);
     let words: Vec<String> = words.iter().filter(is_known).cloned().collect();
     let options = Options::parse(&words)?;
     if options.remount {
@@ -132,24 +132,6 @@ pub fn ensure(cluster: &Cluster, mnt: &Path) -> CliResult {
     wait_for_earlier(mnt)?;
     let options: Vec<String> = cluster.description.commit.iter().map(|level| format!("commit={level}")).collect();
     start(&utf8(&cluster.dir)?, &KeysArgs::default(), mnt, &options, &cluster.log_dir())
-}
-
-/// The options of `-o` that are not about keys, and what those about keys say: fstab has no other place for them.
-pub fn keys_in(options: &[String], given: &KeysArgs) -> (KeysArgs, Vec<String>) {
-    let mut keys = given.clone();
-    let is_other = |word: &&String| match (word.strip_prefix("keys="), word.as_str()) {
-        (Some(dir), _) => {
-            keys.keys = Some(dir.into());
-            false
-        }
-        (None, "insecure-loopback") => {
-            keys.insecure_loopback = true;
-            false
-        }
-        _ => true,
-    };
-    let others = options.iter().filter(is_other).cloned().collect();
-    (keys, others)
 }
 
 fn start(cluster: &str, keys: &KeysArgs, mnt: &Path, options: &[String], log_dir: &Path) -> CliResult {

@@ -18,7 +18,7 @@ use forebay_command::{
     posix,
 };
 
-use crate::{Command, CommandLine, cluster_arg::KeysArgs, mount, mount_options::Options, mount_point, mounts};
+use crate::{Command, CommandLine, cluster_arg::KeysArgs, mount_options::Options, mount_point, mounts};
 
 /// Options that the kernel keeps for a mount, in the form that differs from `defaults`.
 const KEPT: [&str; 4] = ["ro", "nosuid", "nodev", "noexec"];
@@ -73,7 +73,7 @@ fn options_of(process: &Path) -> Option<(Options, KeysArgs)> {
     let words = words.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec()));
     match CommandLine::try_parse_from(words).ok()?.command {
         Command::Mount(args) => {
-            let (mut keys, words) = mount::keys_in(&args.options, &args.keys);
+            let (mut keys, words) = args.keys.with_options(&args.options);
             // A path may be one from its own current directory.
             keys.keys = keys.keys.map(|dir| process.join("cwd").join(dir));
             Some((Options::parse(&words).ok()?, keys))

@@ -120,7 +120,7 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     std::fs::write(dir.join(UNFINISHED), "").doing(|| format!("cannot write in {shown}"))?;
     let ids: Vec<TargetId> = [TargetId::mdt(0)].into_iter().chain((0..osts).map(TargetId::ost)).collect();
     let free = posix::free_bytes(&dir).doing(|| format!("free space of {shown}"))?;
-    let sizes = Sizes::choose(args, free, osts)?;
+    let sizes = Sizes::choose(args.ost_size, args.mdt_size, free, osts)?;
     let listen = addresses(&dir, args.listen.as_ref(), &ids)?;
     if args.listen.is_some() {
         refuse_unusable(&listen, args.insecure_loopback)?;

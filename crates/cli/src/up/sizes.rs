@@ -9,7 +9,6 @@ use forebay_command::{
 use forebay_proto::{TargetId, Uuid};
 use forebay_store::FormatOptions;
 
-use super::UpArgs;
 use crate::format;
 
 /// Fewest data bytes of a target: slabs of 1 MiB for checkpoints and the cleaner, and as many for data.
@@ -32,14 +31,14 @@ pub struct Sizes {
 impl Sizes {
     /// The requested sizes, otherwise a share of the `free` bytes: all targets with their journals take at most half of
     /// them. Errors: there is not enough space.
-    pub fn choose(args: &UpArgs, free: u64, osts: u32) -> CliResult<Self> {
-        refuse_odd("--ost-size", args.ost_size)?;
-        refuse_odd("--mdt-size", args.mdt_size)?;
+    pub fn choose(ost_size: Option<u64>, mdt_size: Option<u64>, free: u64, osts: u32) -> CliResult<Self> {
+        refuse_odd("--ost-size", ost_size)?;
+        refuse_odd("--mdt-size", mdt_size)?;
         let half = free / 2;
-        let mdt = args.mdt_size.unwrap_or(with_journal_within(half / 8, format::MDT_BYTES));
+        let mdt = mdt_size.unwrap_or(with_journal_within(half / 8, format::MDT_BYTES));
         let each = half.saturating_sub(mdt + journal_bytes(mdt)) / u64::from(osts);
-        let ost = args.ost_size.unwrap_or(with_journal_within(each, format::OST_BYTES));
-        let advice = match (args.ost_size, args.mdt_size) {
+        let ost = ost_size.unwrap_or(with_journal_within(each, format::OST_BYTES));
+        let advice = match (ost_size, mdt_size) {
             (None, None) => "fewer --osts need less",
             _ => "give a smaller --ost-size or --mdt-size",
         };
@@ -121,7 +120,7 @@ fn journal_bytes(data_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::up::OSTS;
+    use crate::up::{OSTS, UpArgs};
 
     fn chosen(free: u64, flags: &[&str]) -> CliResult<Sizes> {
         #[derive(clap::Parser)]
@@ -131,7 +130,7 @@ mod tests {
         }
         let line = ["up", "/x"].iter().chain(flags);
         let args = <Line as clap::Parser>::try_parse_from(line).expect("flags").up;
-        Sizes::choose(&args, free, args.osts.unwrap_or(OSTS))
+        Sizes::choose(args.ost_size, args.mdt_size, free, args.osts.unwrap_or(OSTS))
     }
 
     #[test]
