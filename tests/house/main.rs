@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["proto", "env"]),
     ("target", &["proto", "keys", "env", "rpc", "store"]),
     ("mds", &["proto", "keys", "env", "rpc", "store", "target"]),
-    ("oss", &["proto", "env", "rpc", "store", "target"]),
+    ("oss", &["proto", "keys", "env", "rpc", "store", "target"]),
     ("client", &["proto", "keys", "env", "rpc"]),
     ("fuse", &["proto", "env", "client"]),
     ("lab", &["proto", "env", "rpc", "store", "target", "mds", "oss", "client"]),

@@ -125,6 +125,8 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         RootOwnedByRoot => &["forebay_mds"],
         BytesBehindHandshakeLost => &["forebay_env:tls"],
         RoleNotChecked | SessionOfAnyNode => &["scenes:keys"],
+        CapabilityNotChecked => &["scenes:tenants"],
+        TenantNotConfined | TenantsUserBelieved => &["forebay_mds", "scenes:tenants"],
         BanNotHeard | StrangerBelieved => &["scenes:members"],
         TokenServesTwice => &["forebay_mds", "scenes:members"],
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {

@@ -43,6 +43,7 @@ mod sim;
 mod status;
 mod stop;
 mod sync;
+mod tenant;
 mod token;
 mod umount;
 mod up;
@@ -126,6 +127,9 @@ enum Command {
     /// Show, ban and remove hosts that have joined
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// Share the cluster with hosts that are trusted with one directory of it only
+    #[command(subcommand)]
+    Tenant(tenant::TenantCommand),
     /// A metadata target kept twice: replace a copy, or go on with one
     #[command(subcommand)]
     Mirror(mirror::MirrorCommand),
@@ -195,6 +199,7 @@ fn run(command: &Command) -> CliResult {
             | Command::Pool(pool::PoolCommand::List(_))
             | Command::Journal(journal::JournalCommand::List(_))
             | Command::Node(node::NodeCommand::List(_))
+            | Command::Tenant(tenant::TenantCommand::List(_))
             | Command::Tree
     ) {
         posix::end_with_closed_pipes();
@@ -226,6 +231,7 @@ fn run(command: &Command) -> CliResult {
         Command::Token(command) => token::run(command),
         Command::Join(args) => join::run(args),
         Command::Node(command) => node::run(command),
+        Command::Tenant(command) => tenant::run(command),
         Command::Mirror(command) => mirror::run(command),
         Command::Journal(command) => journal::run(command),
         Command::Serve(args) => serve::run(args),

@@ -123,21 +123,30 @@ fn to_json(reply: &ListNodesReply) -> serde_json::Value {
             "name": node.name,
             "role": node.role,
             "state": state(node.banned),
+            "tenant": node.tenant,
             "targets": node.targets.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "joined_ns": node.joined_ns,
             "expires_ns": node.expires_ns,
         })
     });
+    let tokens = reply
+        .tokens
+        .iter()
+        .map(|token| json!({"role": token.role, "tenant": token.tenant, "expires_ns": token.expires_ns}));
     json!({
         "epoch": reply.epoch,
         "nodes": nodes.collect::<Vec<_>>(),
         "bans": reply.bans.iter().map(|ban| json!({"name": ban.name, "role": ban.role})).collect::<Vec<_>>(),
-        "tokens": reply.tokens.iter().map(|token| json!({"role": token.role, "expires_ns": token.expires_ns})).collect::<Vec<_>>(),
+        "tokens": tokens.collect::<Vec<_>>(),
     })
 }
 
 fn state(banned: bool) -> &'static str {
     if banned { "banned" } else { "member" }
+}
+
+fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".into() } else { text.into() }
 }
 
 fn to_text(reply: &ListNodesReply, now_ns: i64) -> String {
@@ -148,27 +157,30 @@ fn to_text(reply: &ListNodesReply, now_ns: i64) -> String {
             days => format!("{days} days"),
         }
     };
-    let mut rows = vec![["NAME", "ROLE", "STATE", "TARGETS", "CERTIFICATE"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["NAME", "ROLE", "TENANT", "STATE", "TARGETS", "CERTIFICATE"].map(str::to_owned).to_vec()];
     rows.extend(reply.nodes.iter().map(|node| {
         let targets: Vec<String> = node.targets.iter().map(ToString::to_string).collect();
         let targets = if targets.is_empty() { "-".to_owned() } else { targets.join(",") };
         vec![
             node.name.clone(),
             node.role.clone(),
+            or_dash(&node.tenant),
             state(node.banned).into(),
             targets,
             format!("{} left", left(node.expires_ns)),
         ]
     }));
-    rows.extend(
-        reply.bans.iter().map(|ban| vec![ban.name.clone(), ban.role.clone(), "banned".into(), "-".into(), "-".into()]),
-    );
+    rows.extend(reply.bans.iter().map(|ban| {
+        let [tenant, targets, certificate] = ["-", "-", "-"].map(str::to_owned);
+        vec![ban.name.clone(), ban.role.clone(), tenant, "banned".into(), targets, certificate]
+    }));
     let mut text = match rows.len() {
         1 => "no host has joined: `forebay token new` makes a token for one\n".to_owned(),
         _ => table::columns(&rows).join("\n") + "\n",
     };
     for token in &reply.tokens {
-        text += &format!("a token for a host as {} can be used for {}\n", token.role, left(token.expires_ns));
+        let tenant = if token.tenant.is_empty() { String::new() } else { format!(" of tenant {}", token.tenant) };
+        text += &format!("a token for a host as {}{tenant} can be used for {}\n", token.role, left(token.expires_ns));
     }
     text
 }

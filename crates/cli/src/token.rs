@@ -35,6 +35,9 @@ pub struct NewArgs {
     /// How long the token can be used, as 30m, 1h; 30 days at most
     #[arg(long, value_parser = parse_duration, default_value = "1h", value_name = "TIME")]
     ttl: Duration,
+    /// The tenant that the client belongs to: `forebay tenant new` makes one; without, the client is one of the admin's own
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
     #[command(flatten)]
     keys: KeysArgs,
 }
@@ -44,7 +47,11 @@ pub fn run(command: &TokenCommand) -> CliResult {
     let TokenCommand::New(args) = command;
     let cluster = ClusterArg::parse(&args.cluster)?;
     let (network, addresses) = (cluster.network(&args.keys)?, cluster.mgs());
-    let request = NewToken { role: args.role.word().into(), ttl_s: args.ttl.as_secs() };
+    let request = NewToken {
+        role: args.role.word().into(),
+        ttl_s: args.ttl.as_secs(),
+        tenant: args.tenant.clone().unwrap_or_default(),
+    };
     let reply = real::run(async |env| ask::mgs(&env.with_network(network), &addresses, &request).await)?;
     println!("{}", token(&reply)?.to_text());
     Ok(())

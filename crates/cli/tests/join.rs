@@ -8,80 +8,15 @@ use std::{
     fs::{self, File},
     net::TcpListener,
     path::Path,
-    process::Output,
     sync::atomic::Ordering,
 };
 
 use common::{
-    Scratch,
-    hosts::{Hosts, SECRET, Wire},
+    hosts::{SECRET, Wire},
+    joined::{MGS, Site},
     mounts::soon,
     words,
 };
-
-const MGS: &str = "10.77.0.1:4500";
-
-/// A cluster on the first host, which the others may join.
-struct Site {
-    hosts: Hosts,
-    scratch: Scratch,
-}
-
-impl Site {
-    fn new(name: &str) -> Option<Self> {
-        let site = Self { hosts: Hosts::new(name, 3)?, scratch: Scratch::new(&format!("join-{name}")) };
-        let sizes = ["--osts", "1", "--ost-size", "128MiB", "--mdt-size", "128MiB"];
-        let up = ["up", &site.path("a"), "--no-mount", "--listen", MGS];
-        site.hosts.succeeds(0, &[&up[..], &sizes].concat());
-        for name in ["m1", "m2", "home"] {
-            fs::create_dir(site.path(name)).expect("made");
-        }
-        Some(site)
-    }
-
-    fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.scratch.path())
-    }
-
-    fn token(&self, role: &str) -> String {
-        let said = self.hosts.succeeds(0, &["token", "new", &self.path("a"), "--role", role, "--ttl", "1h"]);
-        said.lines().last().expect("a token").to_owned()
-    }
-
-    fn join(&self, host: usize, token: &str, dir: &str, more: &[&str]) -> Output {
-        let dir = self.path(dir);
-        self.hosts.forebay(host, &[&["join", MGS, token, &dir][..], more].concat())
-    }
-
-    fn joins(&self, host: usize, token: &str, dir: &str, more: &[&str]) {
-        let output = self.join(host, token, dir, more);
-        assert!(output.status.success(), "{}", words(&output));
-    }
-
-    fn refused(&self, host: usize, token: &str, more: &[&str], said: &str) {
-        let output = self.join(host, token, "refused", more);
-        assert!(!output.status.success() && words(&output).contains(said), "{said}: {}", words(&output));
-        assert!(!Path::new(&self.path("refused")).exists(), "{said}: it leaves nothing behind");
-    }
-
-    /// A mount of a host that has its keys in a home of its own.
-    fn mount(&self, host: usize, more: &[&str], mnt: &str) -> Output {
-        let mut command = self.hosts.command(host);
-        command.env("FOREBAY_HOME", self.path("home")).args(["mount", MGS, &self.path(mnt)]).args(more);
-        command.output().expect("it runs")
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        for mnt in ["m1", "m2"] {
-            let _ = self.hosts.forebay(1, &["umount", "--force", &self.path(mnt)]);
-        }
-        for dir in ["b", "c", "a"] {
-            let _ = self.hosts.forebay(0, &["down", &self.path(dir), "--force"]);
-        }
-    }
-}
 
 const SMALL: [&str; 4] = ["--ost-size", "128MiB", "--osts", "1"];
 
@@ -106,6 +41,11 @@ fn three_hosts_become_a_cluster_that_survives_a_reboot_and_the_wire_shows_nothin
     let stripes = site.hosts.succeeds(1, &["getstripe", "-c", &file.to_string_lossy()]);
     assert_eq!(stripes.trim(), "3");
     assert!(fs::read(Path::new(&m2).join("result")).expect("read on the other host") == bytes);
+    // A mount of the first host reaches the MDT through a socket, and the others' OSTs over the network.
+    let m0 = site.path("m0");
+    site.hosts.succeeds(0, &["mount", &site.path("a"), &m0]);
+    assert!(fs::read(Path::new(&m0).join("result")).expect("read on the first host") == bytes);
+    site.hosts.succeeds(0, &["umount", &m0]);
     // A reboot of all three: nobody stops anything.
     for dir in ["a", "b", "c"] {
         let pid = fs::read_to_string(site.path(&format!("{dir}/run/servers.pid"))).expect("a pid");

@@ -1,6 +1,7 @@
 //! The client's one object.
 
 use std::{
+    borrow::Cow,
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::{Rc, Weak},
@@ -9,7 +10,7 @@ use std::{
 use forebay_env::{Env, sync::Notify};
 use forebay_proto::{
     ClientId, Fid, LockList, Uuid, WriteId,
-    message::{ClusterMap, CommitLevel, Op, Operation},
+    message::{Caller, ClusterMap, CommitLevel, Op, Operation, RootReply, TenantInfo},
 };
 use forebay_rpc::{Call, Called, Reservation, RpcError};
 
@@ -40,6 +41,8 @@ pub struct Client {
 pub(crate) struct Inner {
     pub env: Env,
     pub options: MountOptions,
+    /// The root directory, and the tenant of this node.
+    pub root: RootReply,
     pub peers: Peers,
     /// What the MDT has given to this client.
     pub mdt: MdtState,
@@ -146,6 +149,29 @@ impl Client {
     /// Who this client is to the targets, until the MDT ends its session.
     pub fn id(&self) -> ClientId {
         self.inner.peers.client()
+    }
+
+    /// The root directory: a node of a tenant has the highest of its subtree.
+    pub fn root(&self) -> Fid {
+        self.inner.root.root
+    }
+
+    /// This node's tenant, if it has one.
+    pub fn tenant(&self) -> Option<&TenantInfo> {
+        self.inner.root.tenant.as_ref()
+    }
+
+    /// Who owns what `caller` makes: the MDT squashes users that the node's tenant does not have.
+    pub(crate) fn owner<'a>(&self, caller: &'a Caller) -> Cow<'a, Caller> {
+        match self.tenant() {
+            Some(tenant) => Cow::Owned(tenant.squash(caller)),
+            None => Cow::Borrowed(caller),
+        }
+    }
+
+    /// True if the MDT believes user 0 of this node no more than anybody about what this user owns.
+    pub(crate) fn is_guarded(&self, owner: u32) -> bool {
+        self.tenant().is_some_and(|tenant| tenant.guards(owner))
     }
 
     pub(crate) fn env(&self) -> &Env {

@@ -44,6 +44,12 @@ pub const WRITE_BACK_BYTES: u64 = 32 << 20;
 pub const BUFFERED_WRITE_BYTES: usize = 256 << 10;
 /// How long a write is buffered.
 pub const BUFFER_AGE: Duration = Duration::from_millis(50);
+/// Files of which capabilities are remembered.
+pub const CAPABILITIES: usize = 1 << 16;
+/// Pause before the MDT is asked again for a capability; it doubles each time.
+pub const CAPABILITY_PAUSE: Duration = Duration::from_millis(20);
+/// And its largest value.
+pub const CAPABILITY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Granted space that no buffered write needed for so long is returned to the OST.
 pub const GRANT_TERM: Duration = Duration::from_secs(1);
 /// Pause before the next request to an OST that granted less than was requested.

@@ -166,6 +166,14 @@ impl Env {
         }
     }
 
+    /// This node's public key in the cluster, where this shard has keys that its authority has signed.
+    pub fn own_key(&self) -> Option<&PublicKey> {
+        match &*self.network {
+            Network::Keys(keys) => keys.public_key(),
+            _ => None,
+        }
+    }
+
     /// What this node is called in the cluster, where this shard has keys.
     pub fn own_name(&self) -> Option<&NodeName> {
         match &*self.network {

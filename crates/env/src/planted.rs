@@ -38,6 +38,12 @@ macro_rules! bugs {
 bugs! {
     /// A record of the journal is accepted whatever its sum.
     JournalSumSkipped,
+    /// An OST takes any request for an object from any node of the cluster.
+    CapabilityNotChecked,
+    /// A tenant's node reaches every inode whose fid it knows.
+    TenantNotConfined,
+    /// A tenant's node acts as whichever user it names.
+    TenantsUserBelieved,
     /// Open connections of a banned node go on.
     BanNotHeard,
     /// A token lets a second host in.

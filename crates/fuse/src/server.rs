@@ -24,6 +24,9 @@ use crate::{
     races::Races,
 };
 
+/// The number by which the kernel knows the root directory.
+const KERNEL_ROOT: u64 = INodeNo::ROOT.0;
+
 /// One mount's state: its handles.
 pub(crate) struct Server {
     pub env: Env,
@@ -68,7 +71,16 @@ impl Server {
     /// The fid of an inode number. No table is needed, however many inodes the kernel knows, and none after a restart:
     /// all names live on MDT0000, whose fids consist of their low word.
     pub fn fid(&self, ino: u64) -> Fid {
-        Fid { high: 0, low: ino }
+        match ino {
+            // The kernel calls the root so, whichever directory it is.
+            KERNEL_ROOT => self.client.root(),
+            _ => Fid { high: 0, low: ino },
+        }
+    }
+
+    /// The inverse.
+    pub fn ino(&self, fid: Fid) -> u64 {
+        if fid == self.client.root() { KERNEL_ROOT } else { fid.low }
     }
 
     /// The inode that a name leads to, and how long the kernel may cache that.
@@ -110,7 +122,7 @@ impl Server {
     /// just named.
     pub fn forget(&self, dropped: Dropped) -> bool {
         match dropped {
-            Dropped::Attributes(fid) => self.forget_attributes(fid.low),
+            Dropped::Attributes(fid) => self.forget_attributes(self.ino(fid)),
             Dropped::Names => self.forget_names(),
         }
     }
@@ -146,7 +158,7 @@ impl Server {
 
     /// Attributes in the kernel's structure.
     pub fn entry(&self, attr: &Attr) -> FileAttr {
-        convert::file_attr(attr)
+        FileAttr { ino: INodeNo(self.ino(attr.fid)), ..convert::file_attr(attr) }
     }
 
     pub fn add_file(&self, file: impl Into<PendingFile>) -> FileHandle {
@@ -207,7 +219,7 @@ impl Server {
     pub fn note_directory(&self, attr: &FileAttr) {
         if attr.kind == FileType::Directory {
             let open = self.directories.borrow();
-            open.values().filter(|open| open.fid.low == attr.ino.0).for_each(|open| open.attr.set(*attr));
+            open.values().filter(|open| self.ino(open.fid) == attr.ino.0).for_each(|open| open.attr.set(*attr));
         }
     }
 

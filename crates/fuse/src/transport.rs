@@ -401,7 +401,7 @@ impl Filesystem for Transport {
         self.send(async move |server: &Rc<Server>| {
             let add = |entry: &DirEntry| {
                 let kind = convert::file_type(entry.mode);
-                reply.add(INodeNo(entry.fid.low), entry.cookie, kind, OsStr::from_bytes(&entry.name))
+                reply.add(INodeNo(server.ino(entry.fid)), entry.cookie, kind, OsStr::from_bytes(&entry.name))
             };
             match server.readdir(fh, offset, add).await {
                 Ok(()) => reply.ok(),

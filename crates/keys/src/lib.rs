@@ -7,6 +7,7 @@
 //! Not here: the bytes of a connection (`env::tls`), and what a node may do once it is known.
 
 mod authority;
+mod capability;
 mod error;
 mod membership;
 mod name;
@@ -14,6 +15,7 @@ mod node;
 mod token;
 
 pub use authority::{Authority, CLOCKS_APART, Validity};
+pub use capability::{CAPABILITY_KEY_BYTES, CapabilityKey};
 pub use error::{KeyError, KeyResult};
 pub use membership::Membership;
 pub use name::{NodeName, Role};

@@ -75,6 +75,8 @@ impl TimeProvider for Clock {
 /// What a node needs for TLS: its name, key and certificate, and the authority that it believes.
 pub struct Keys {
     name: NodeName,
+    /// The public key; `None`: this host is about to join, and its key is not signed yet.
+    key: Option<PublicKey>,
     clock: Arc<Clock>,
     client: Arc<ClientConfig>,
     /// For listeners. `None`: this host is about to join, and has no certificate.
@@ -103,7 +105,7 @@ impl Keys {
         certificate: CertificateDer<'static>,
         key: &NodeKey,
     ) -> KeyResult<Self> {
-        let (name, _) = read(&certificate)?;
+        let (name, public_key) = read(&certificate)?;
         let (provider, clock) = (Arc::new(provider()), Arc::new(Clock::default()));
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone())?;
@@ -129,7 +131,8 @@ impl Keys {
             Ok::<_, KeyError>(Arc::new(config))
         };
         let server = Some(Servers { nodes: server(clients)?, anybody: server(anybody)? });
-        Ok(Self { name, clock, client: Arc::new(client), server, membership: Arc::default() })
+        let key = Some(public_key);
+        Ok(Self { name, key, clock, client: Arc::new(client), server, membership: Arc::default() })
     }
 
     /// For a host that is about to join a cluster: it knows the public key of the cluster's authority, from a token, and
@@ -146,7 +149,7 @@ impl Keys {
             .with_webpki_verifier(servers)
             .with_no_client_auth();
         client.enable_secret_extraction = true;
-        Ok(Self { name, clock, client: Arc::new(client), server: None, membership: Arc::default() })
+        Ok(Self { name, key: None, clock, client: Arc::new(client), server: None, membership: Arc::default() })
     }
 
     /// The same, of what files hold.
@@ -163,6 +166,11 @@ impl Keys {
     /// Whose keys these are.
     pub fn name(&self) -> &NodeName {
         &self.name
+    }
+
+    /// The public key, if the authority has signed it.
+    pub fn public_key(&self) -> Option<&PublicKey> {
+        self.key.as_ref()
     }
 
     /// Whose nodes these keys believe.

@@ -57,6 +57,8 @@ fn root(owner: Owner, secret: u64, now_ns: i64) -> Inode {
         inline: false,
         level: None,
         inline_bound: None,
+        project: 0,
+        guard: None,
         acls: Acls::default(),
         body: Body::Dir(Directory {
             parent: Fid::ROOT,

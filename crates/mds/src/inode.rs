@@ -4,15 +4,19 @@
 //! differences to the change time.
 //! Invariant: the row holds the whole inode except its extended attributes.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use forebay_proto::{
     DecodeError, Fid, Layout, Reader, Transno,
-    message::{Attr, CommitLevel, InlineBound, LayoutSpec, attr_flags, choice_flags},
+    message::{Attr, CommitLevel, InlineBound, LayoutSpec, TenantInfo, attr_flags, choice_flags},
 };
 
 use crate::{acl::Acls, layout_row, varint};
 
 const VERSION: u8 = 1;
+/// The version of a row with a project, which follows the version.
+const VERSION_PROJECT: u8 = 2;
 
 /// `st_mode`: the type bits.
 pub const S_IFMT: u32 = 0o170_000;
@@ -107,6 +111,10 @@ pub struct Inode {
     /// Up to which size clients send a file's bytes with its close; `None`: the bound of the mount. It is advice to
     /// clients.
     pub inline_bound: Option<InlineBound>,
+    /// The project that it belongs to: that of its directory, and a tenant's for all of the tenant's subtree. 0: none.
+    pub project: u32,
+    /// The requester's tenant, if user 0 of its nodes is anybody to the inode (`tenant.rs`); not part of the row.
+    pub guard: Option<Rc<TenantInfo>>,
     /// Those lists, once they were read (`Tx::find_inode`); not part of the row.
     pub acls: Acls,
     /// The part that depends on the type.
@@ -236,7 +244,13 @@ impl Inode {
     /// Appends the row's value.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let fields = self.fields();
-        out.push(VERSION);
+        match self.project {
+            0 => out.push(VERSION),
+            project => {
+                out.push(VERSION_PROJECT);
+                varint::put(out, project.into());
+            }
+        }
         out.extend_from_slice(&fields.to_le_bytes());
         out.extend_from_slice(&(self.mode as u16).to_le_bytes());
         out.extend_from_slice(&self.ctime_ns.to_le_bytes());
@@ -267,9 +281,11 @@ impl Inode {
     /// Reads a row's value.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
-        if r.u8()? != VERSION {
-            return Err(DecodeError::new("inode: a version this program does not know"));
-        }
+        let project = match r.u8()? {
+            VERSION => 0,
+            VERSION_PROJECT => varint::get_u32(&mut r)?,
+            _ => return Err(DecodeError::new("inode: a version this program does not know")),
+        };
         // All sixteen bits are in use: a row with another field has another version.
         let fields = r.u16()?;
         let mode = u32::from(r.u16()?);
@@ -310,6 +326,8 @@ impl Inode {
             inline: mode & S_IFMT == S_IFREG && has(field::INLINE),
             level,
             inline_bound,
+            project,
+            guard: None,
             acls: Acls::default(),
             body: decode_body(mode, has(field::DEFAULT_LAYOUT), &mut r)?,
         })
@@ -393,6 +411,8 @@ pub(crate) mod tests {
             inline: false,
             level: None,
             inline_bound: None,
+            project: 0,
+            guard: None,
             acls: Acls::default(),
             body: Body::File(Layout::plain(1, 1 << 20, vec![2])),
         }
@@ -410,6 +430,7 @@ pub(crate) mod tests {
     #[test]
     fn every_type_survives_its_bytes() {
         let file = plain_file();
+        round_trip(&Inode { project: 300, ..file.clone() });
         let times = Inode { mtime_ns: -5, atime_ns: i64::MAX, btime_ns: i64::MIN, ..file.clone() };
         let spec = LayoutSpec {
             stripe_count: u32::MAX,

@@ -11,6 +11,7 @@
 mod acl;
 mod background;
 mod bootstrap;
+mod capabilities;
 mod directory;
 mod dirent;
 mod halt;
@@ -36,6 +37,7 @@ mod placement;
 mod run;
 mod server;
 mod siphash;
+mod tenant;
 #[cfg(test)]
 mod testing;
 mod tx;

@@ -139,6 +139,16 @@ pub const RECALL_WAIT: Duration = Duration::from_millis(600);
 /// Files remembered as certainly without objects: each takes about 60 bytes.
 pub const EMPTIES: usize = 1 << 18;
 
+/// Longest name of a tenant.
+pub const TENANT_NAME: usize = 32;
+/// Ranges of users and groups of one tenant.
+pub const TENANT_RANGES: usize = 64;
+/// Tenants that a cluster has, or had.
+pub const TENANTS: usize = 1000;
+/// Who is squashed where nothing else is said: nobody.
+pub const SQUASHED: u32 = 65_534;
+/// How long a key signs capabilities, by default. They last one to two such times after that.
+pub const CAPABILITY_LIFE: Duration = Duration::from_secs(3600);
 /// Longest life of a token for joining: one that is forgotten somewhere should not serve for ever.
 pub const TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Tokens that nobody has used.

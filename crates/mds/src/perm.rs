@@ -3,7 +3,10 @@
 //! Invariant: every operation that names a caller checks here. User 0 passes every check except those that apply to
 //! everybody.
 
-use forebay_proto::{Errno, message::Caller};
+use forebay_proto::{
+    Errno,
+    message::{Caller, TenantInfo},
+};
 
 use crate::{
     acl::{Acl, Tag},
@@ -22,15 +25,45 @@ pub fn in_group(caller: &Caller, gid: u32) -> bool {
     caller.gid == gid || caller.groups.contains(&gid)
 }
 
+/// True if no permission of the inode binds the caller.
+pub fn is_superuser(caller: &Caller, inode: &Inode) -> bool {
+    caller.uid == 0 && inode.guard.is_none()
+}
+
+/// True if the inode is the caller's. A guarded inode belongs to nobody who could call.
+fn is_owner(caller: &Caller, inode: &Inode) -> bool {
+    caller.uid == inode.uid && inode.guard.is_none()
+}
+
+/// What user 0 of a tenant's node may do with a guarded inode: what anybody may, and what any of the tenant's users and groups
+/// may. The kernel of the node has permitted it for one of them, and does not say which.
+fn guarded_bits(tenant: &TenantInfo, inode: &Inode) -> u32 {
+    let group = |gid, bits: u32| if tenant.allows_group(gid) { bits } else { 0 };
+    let Some(list) = &inode.acls.access else { return inode.mode & 7 | group(inode.gid, inode.mode >> 3 & 7) };
+    let mask = list.bits(Tag::Mask).unwrap_or(7);
+    let of = |(tag, bits): &(Tag, u32)| match tag {
+        Tag::Group => group(inode.gid, bits & mask),
+        Tag::NamedGroup(gid) => group(*gid, bits & mask),
+        Tag::User(uid) if tenant.allows_user(*uid) => bits & mask,
+        Tag::Others => *bits,
+        _ => 0,
+    };
+    list.entries().iter().map(of).fold(0, |all, bits| all | bits)
+}
+
 /// Refuses (EACCES) unless `caller` has all of `wanted` on `inode`.
 pub fn access(caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> {
-    if caller.uid == 0 {
+    if is_superuser(caller, inode) {
         return Ok(());
+    }
+    if let (0, Some(tenant)) = (caller.uid, &inode.guard) {
+        let may = guarded_bits(tenant, inode) & wanted == wanted;
+        return if may { Ok(()) } else { Err(Errno::EACCES) };
     }
     if let Some(list) = &inode.acls.access {
         return access_by_list(list, caller, inode, wanted);
     }
-    let shift = if caller.uid == inode.uid {
+    let shift = if is_owner(caller, inode) {
         6
     } else if in_group(caller, inode.gid) {
         3
@@ -44,7 +77,7 @@ pub fn access(caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> 
 fn access_by_list(list: &Acl, caller: &Caller, inode: &Inode, wanted: u32) -> Result<(), Errno> {
     let allowed = |bits: u32| if bits & wanted == wanted { Ok(()) } else { Err(Errno::EACCES) };
     let mask = list.bits(Tag::Mask).unwrap_or(7);
-    if caller.uid == inode.uid {
+    if is_owner(caller, inode) {
         return allowed(list.bits(Tag::Owner).unwrap_or(0));
     }
     if let Some(bits) = list.bits(Tag::User(caller.uid)) {
@@ -66,7 +99,7 @@ fn access_by_list(list: &Acl, caller: &Caller, inode: &Inode, wanted: u32) -> Re
 
 /// Refuses (EPERM) unless the caller owns the inode.
 pub fn owner(caller: &Caller, inode: &Inode) -> Result<(), Errno> {
-    if caller.uid == 0 || caller.uid == inode.uid { Ok(()) } else { Err(Errno::EPERM) }
+    if is_superuser(caller, inode) || is_owner(caller, inode) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// Refuses unless the caller may take `victim`'s name out of `dir`: write and search permission, and in a sticky
@@ -74,7 +107,7 @@ pub fn owner(caller: &Caller, inode: &Inode) -> Result<(), Errno> {
 pub fn remove(caller: &Caller, dir: &Inode, victim: &Inode) -> Result<(), Errno> {
     access(caller, dir, WRITE | SEARCH)?;
     let sticky = dir.mode & S_ISVTX != 0;
-    if !sticky || caller.uid == 0 || caller.uid == dir.uid || caller.uid == victim.uid {
+    if !sticky || is_superuser(caller, victim) || is_owner(caller, dir) || is_owner(caller, victim) {
         Ok(())
     } else {
         Err(Errno::EPERM)
@@ -106,12 +139,12 @@ pub fn chmod(caller: &Caller, gid: u32, wanted: u32) -> u32 {
 
 /// Refuses (EPERM) a change of owner or group that the caller may not make.
 pub fn chown(caller: &Caller, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
-    if caller.uid == 0 {
+    if is_superuser(caller, inode) {
         return Ok(());
     }
     let same_owner = uid.is_none_or(|uid| uid == inode.uid);
     let own_group = gid.is_none_or(|gid| gid == inode.gid || in_group(caller, gid));
-    if caller.uid == inode.uid && same_owner && own_group { Ok(()) } else { Err(Errno::EPERM) }
+    if is_owner(caller, inode) && same_owner && own_group { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// The mode of a regular file after a change of owner, or after a write by a user other than 0. It loses set-user-id,
@@ -126,6 +159,8 @@ pub fn drop_set_ids(mode: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use forebay_proto::message::IdRange;
+
     use super::*;
     use crate::{
         acl::{Acls, tests::sample},
@@ -134,6 +169,36 @@ mod tests {
 
     fn user(uid: u32, groups: &[u32]) -> Caller {
         Caller { uid, gid: uid, groups: groups.to_vec() }
+    }
+
+    #[test]
+    fn user_0_of_a_tenant_is_anybody_to_a_guarded_inode_and_a_member_of_the_tenants_groups() {
+        let tenant = TenantInfo {
+            name: "a".into(),
+            path: "/a".into(),
+            users: vec![IdRange { first: 1000, last: 1999 }],
+            groups: vec![IdRange { first: 100, last: 100 }],
+            squash_uid: 65_534,
+            squash_gid: 65_534,
+            flags: 0,
+            expires_ns: 0,
+        };
+        let guarded = |mode, gid| Inode { guard: Some(tenant.clone().into()), ..inode(mode, 0, gid) };
+        let root = user(0, &[0]);
+        for (mode, gid, wanted, may) in [
+            (0o700, 0, READ, false),
+            (0o770, 0, READ, false),
+            (0o750, 100, READ | SEARCH, true),
+            (0o750, 100, WRITE, false),
+            (0o704, 0, READ, true),
+        ] {
+            assert_eq!(access(&root, &guarded(mode, gid), wanted).is_ok(), may, "{mode:o} {gid} {wanted}");
+        }
+        assert!(owner(&root, &guarded(0o777, 0)).is_err() && chown(&root, &guarded(0o777, 0), Some(0), None).is_err());
+        let dir = guarded(0o1777, 0);
+        assert!(
+            remove(&root, &dir, &guarded(0o666, 0)).is_err() && remove(&root, &dir, &inode(0o600, 1000, 0)).is_ok()
+        );
     }
 
     fn inode(mode: u32, uid: u32, gid: u32) -> Inode {

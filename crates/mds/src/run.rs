@@ -17,6 +17,7 @@ use crate::{
     limits,
     memory::Memory,
     placement::Table,
+    tenant::Tenant,
     tx::{Alone, Effects, Origin, Sharing, Tx},
 };
 
@@ -137,7 +138,8 @@ impl Mds {
                 let memory = self.memory.borrow();
                 let shared = Shared::new(ctx, &memory.leases, &wants);
                 let mut txn = ctx.store().begin();
-                let mut tx = Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0)));
+                let mut tx =
+                    Tx::new(&mut txn, &shared, &memory, self.origin(ctx, Transno(0))).of_tenant(self.tenant_of(ctx));
                 let result = unless_leased(op(&mut tx), &shared.conflicts());
                 (result, std::mem::take(&mut tx.effects), shared.unsettled.get())
             };
@@ -155,6 +157,25 @@ impl Mds {
             }
             self.settle(ctx, unsettled, None).await?;
             return result;
+        }
+    }
+
+    /// Looks at rows of which no client is shown anything: waits for no lease and no commit.
+    pub(crate) async fn look_unshared<R>(&self, ctx: &Context, op: impl Fn(&Tx<'_>) -> Step<R>) -> Attempt<R> {
+        let mut wants = Wants::new(&[]);
+        loop {
+            wants.again()?;
+            ctx.prefetch(&wants.rows).await?;
+            let result = {
+                let memory = self.memory.borrow();
+                let mut txn = ctx.store().begin();
+                op(&Tx::new(&mut txn, &Alone, &memory, self.origin(ctx, Transno(0))).of_tenant(self.tenant_of(ctx)))
+            };
+            match result {
+                Ok(found) => return Ok(found),
+                Err(Halt::Fail(error)) => return Err(error.into()),
+                Err(halt) => self.wait_for(ctx.session(), halt, &mut wants).await?,
+            }
         }
     }
 
@@ -211,7 +232,7 @@ impl Mds {
         let shared = Shared::new(ctx, &memory.leases, wants);
         let mut update = ctx.begin()?;
         let origin = self.origin(ctx, update.transno());
-        let (result, effects) = execute(update.txn(), &memory, &shared, origin, op);
+        let (result, effects) = execute(update.txn(), &memory, &shared, (origin, self.tenant_of(ctx)), op);
         let result = result.and_then(|reply| update.apply(&reply).map_err(|abort| not_applied(abort, &effects)));
         Ok((result, effects, shared.unsettled.get()))
     }
@@ -247,7 +268,7 @@ impl Mds {
             has_space: true,
             has_space_for_inline: true,
         };
-        let (result, effects) = execute(update.txn(), &self.memory.borrow(), &Alone, origin, op);
+        let (result, effects) = execute(update.txn(), &self.memory.borrow(), &Alone, (origin, None), op);
         let result = result.and_then(|reply| match update.apply(&Empty {}) {
             Ok(_) => Ok(reply),
             Err(abort) => Err(not_applied(abort, &effects)),
@@ -437,10 +458,10 @@ fn execute<R>(
     txn: &mut Txn,
     memory: &Memory,
     sharing: &dyn Sharing,
-    origin: Origin,
+    (origin, tenant): (Origin, Option<Tenant>),
     op: &impl Fn(&mut Tx<'_>) -> Step<R>,
 ) -> (Step<R>, Effects) {
-    let mut tx = Tx::new(txn, sharing, memory, origin);
+    let mut tx = Tx::new(txn, sharing, memory, origin).of_tenant(tenant);
     let result = op(&mut tx);
     let effects = std::mem::take(&mut tx.effects);
     let mut conflicts = sharing.conflicts();

@@ -4,6 +4,7 @@ use std::{
     cell::{Cell, OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -47,6 +48,8 @@ pub struct MdsOptions {
     pub default_layout: LayoutSpec,
     /// The owner of a new MDT's root directory.
     pub owner: Owner,
+    /// How long a key signs capabilities.
+    pub capability_life: Duration,
     /// The cluster's authority, if this server is the MGS and hosts may join.
     pub authority: Option<std::sync::Arc<Authority>>,
     /// Sessions, recovery, and the cluster's map as it is described, if this server is the MGS.
@@ -57,7 +60,15 @@ impl MdsOptions {
     /// Default options, with these OSTs.
     pub fn new(cluster: Uuid, osts: BTreeMap<u32, Vec<Address>>) -> Self {
         let (default_layout, owner) = (LayoutSpec::inherit(), Owner::default());
-        Self { cluster, osts, default_layout, owner, authority: None, target: TargetOptions::default() }
+        Self {
+            cluster,
+            osts,
+            default_layout,
+            owner,
+            capability_life: limits::CAPABILITY_LIFE,
+            authority: None,
+            target: TargetOptions::default(),
+        }
     }
 }
 
@@ -75,6 +86,8 @@ pub struct Mds {
     pub(crate) polled: Cell<Time>,
     /// Wakes each OST's destroy driver.
     pub(crate) destroys: RefCell<BTreeMap<u32, Rc<Notify>>>,
+    /// How long a key signs capabilities.
+    pub(crate) capability_life: Duration,
     /// Who is in the cluster.
     pub(crate) membership: Membership,
     /// Sessions whose handles are being closed.
@@ -130,6 +143,7 @@ impl Mds {
                 slow_osts: RefCell::default(),
                 polled: Cell::default(),
                 destroys: RefCell::new(osts.iter().map(|ost| (*ost, Rc::new(Notify::new()))).collect()),
+                capability_life: options.capability_life,
                 membership,
                 ending: RefCell::default(),
                 evicted: RefCell::default(),
@@ -296,7 +310,10 @@ impl Mds {
             Op::LookupStatahead => self.lookup_statahead(&ctx, &body).await,
             Op::GetAttr => run!(read, ops::getattr::keys, ops::getattr::apply),
             Op::SetAttr => run!(modify, ops::setattr::keys, ops::setattr::apply),
-            Op::Create => run!(modify, ops::create::keys, ops::create::apply),
+            Op::Create => {
+                let answer = run!(modify, ops::create::keys, ops::create::apply)?;
+                self.with_capability(&ctx, answer)
+            }
             Op::Make => run!(modify, ops::make::keys, ops::make::apply),
             Op::Link => run!(modify, ops::link::keys, ops::link::apply),
             Op::Unlink => run!(modify, ops::unlink::keys, ops::unlink::apply),
@@ -304,7 +321,10 @@ impl Mds {
             Op::Rename => run!(modify, ops::rename::keys, ops::rename::apply),
             Op::ReadLink => run!(read, ops::readlink::keys, ops::readlink::apply),
             Op::ReadDir => self.readdir(&ctx, &body).await,
-            Op::Open => run!(modify, ops::open::keys, ops::open::apply),
+            Op::Open => {
+                let answer = run!(modify, ops::open::keys, ops::open::apply)?;
+                self.with_capability(&ctx, answer)
+            }
             Op::Close => run!(modify, ops::close::keys, ops::close::apply),
             Op::Reclaim => run!(modify, ops::reclaim::keys, ops::reclaim::apply),
             Op::GetXattr => run!(read, ops::xattr::get_keys, ops::xattr::get),
@@ -324,9 +344,16 @@ impl Mds {
             Op::Migrate => run!(modify, ops::migrate::keys, ops::migrate::apply),
             Op::SetPool => run!(modify, ops::pool::keys, ops::pool::set),
             Op::GetPools => Ok(Answer::read(&ops::pool::list(self.memory.borrow().placement.newest_table()))),
-            Op::Lock => Ok(self.lock(&ctx, &body).await?),
+            Op::Authorize => self.authorize(&ctx, &body).await,
+            Op::Lock => {
+                self.check_reach(&ctx, forebay_proto::message::Lock::from_bytes(&body)?.fid).await?;
+                Ok(self.lock(&ctx, &body).await?)
+            }
             Op::AwaitRecalls => Ok(self.await_recalls(&ctx, &body).await?),
-            Op::Claim => self.claim(&ctx, &body).await,
+            Op::Claim => {
+                self.check_reach(&ctx, forebay_proto::message::Claim::from_bytes(&body)?.fid).await?;
+                self.claim(&ctx, &body).await
+            }
             Op::FinishDestroys => self.finish_destroys(&body).await,
             Op::FlushBuffered => Ok(self.flush_buffered(ctx.session()).await),
             Op::MdtStatFs => Ok(Answer::read(&ops::statfs::reply(self.memory.borrow().inodes, &self.store.space()))),
@@ -406,6 +433,7 @@ impl Service for Mds {
 
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, _bulk: Bytes) -> Attempt<Answer> {
         self.memory.borrow_mut().leases.note_request(ctx.session(), self.env.now());
+        let body = self.confine(&ctx, op, body)?;
         self.dispatch(ctx, op, body).await
     }
 

@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use forebay_env::{Bug, planted};
-use forebay_proto::{ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno, message::LockSpec};
+use forebay_proto::{
+    ClientId, Errno, ErrorReply, Fid, FidSequence, SessionId, Transno,
+    message::{Caller, LockSpec},
+};
 use forebay_store::{StoreErrorKind, StoreResult, Txn};
 
 use crate::{
@@ -20,7 +23,9 @@ use crate::{
     leases::Use,
     memory::Memory,
     opens::OpenChange,
+    perm,
     placement::Table,
+    tenant::Tenant,
     xattr_row,
 };
 
@@ -154,6 +159,8 @@ pub struct Tx<'a> {
     pub origin: Origin,
     /// What remains to be done after the transaction.
     pub effects: Effects,
+    /// The tenant of the requester's node: it reaches nothing outside of the tenant's subtree.
+    pub tenant: Option<Tenant>,
     /// True if the client has acknowledged the change already: it is not refused for lack of space.
     answered: bool,
     scratch: Vec<u8>,
@@ -168,9 +175,15 @@ impl<'a> Tx<'a> {
             memory,
             origin,
             effects: Effects::default(),
+            tenant: None,
             answered: false,
             scratch: Vec::with_capacity(256),
         }
+    }
+
+    /// The same, on behalf of a node of this tenant.
+    pub fn of_tenant(self, tenant: Option<Tenant>) -> Self {
+        Self { tenant, ..self }
     }
 
     /// A row as it is, whichever session changed it.
@@ -242,14 +255,61 @@ impl<'a> Tx<'a> {
     /// The inode of `fid`, if there is one.
     pub fn find_inode(&self, fid: Fid) -> Step<Option<Inode>> {
         let key = keys::inode(fid);
+        let row = self.row(key)?;
+        let mut inode = match row.as_deref().map(Inode::decode).transpose() {
+            Ok(inode) => inode,
+            Err(error) => return Err(corrupt(key.as_ref(), error)),
+        };
+        if let (Some(tenant), Some(inode)) = (&self.tenant, &mut inode) {
+            // Before it is shared: nobody has to wait, or give a lease back, for what is not shown.
+            tenant.check_reaches(inode)?;
+            inode.guard = tenant.guard(inode);
+        }
         self.share(key);
-        let Some(row) = self.row(key)? else { return Ok(None) };
-        let mut inode = Inode::decode(&row).map_err(|error| corrupt(key.as_ref(), error))?;
+        let Some(mut inode) = inode else { return Ok(None) };
         if inode.has_acl {
             let list = self.xattrs(fid, &inode)?;
             inode.acls = xattr_row::acls(&list).map_err(|error| corrupt(keys::xattrs(fid).as_ref(), error))?;
         }
         Ok(Some(inode))
+    }
+
+    /// Errors: ESTALE if the inode exists and is out of the requester's reach. For operations that do not look at it.
+    pub fn check_reach(&self, fid: Fid) -> Step<()> {
+        match self.tenant {
+            Some(_) => self.find_inode(fid).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Errors: EACCES if user 0 of a tenant's node may not read the inode. For requests that name no caller.
+    pub fn check_guard(&self, inode: &Inode) -> Step<()> {
+        match inode.guard {
+            Some(_) => Ok(perm::access(&Caller { uid: 0, gid: 0, groups: Vec::new() }, inode, perm::READ)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The highest directory that the requester can name.
+    pub fn highest(&self) -> Fid {
+        self.tenant.as_ref().map_or(Fid::ROOT, |tenant| tenant.root)
+    }
+
+    /// The directory above `fid`, as the requester sees it. Errors: ENOTDIR.
+    pub fn parent_of(&self, fid: Fid, dir: &Inode) -> Step<Fid> {
+        let above = dir.dir().ok_or(Errno::ENOTDIR)?.parent;
+        Ok(if fid == self.highest() { fid } else { above })
+    }
+
+    /// Errors: EXDEV if a name in `dir` would lead to an inode of another project. So all that is below a tenant's subtree
+    /// is of its project, and nothing else is.
+    pub fn check_project(dir: &Inode, inode: &Inode) -> Step<()> {
+        match dir.project == inode.project {
+            true => Ok(()),
+            false => {
+                Err(ErrorReply::new(Errno::EXDEV, "the subtree of a tenant is as a file system of its own").into())
+            }
+        }
     }
 
     /// The extended attributes of an inode.

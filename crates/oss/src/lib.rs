@@ -7,6 +7,7 @@
 
 mod admission;
 mod append_offsets;
+mod capabilities;
 mod destroyed;
 mod grants;
 mod growing;

@@ -16,6 +16,8 @@ pub const READ_SEGMENTS: usize = 4096;
 pub const DESTROYED_FIDS: usize = 65_536;
 /// Objects whose layout fence this server remembers (oldest forgotten first).
 pub const LAYOUT_FENCES: usize = 65_536;
+/// Capability keys that count at one time: the MDT sends three.
+pub const CAPABILITY_KEYS: usize = 4;
 /// Most fids of one destroy request.
 pub const DESTROY_FIDS: usize = 1024;
 /// Most objects of one listing.

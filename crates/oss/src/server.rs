@@ -16,9 +16,9 @@ use forebay_store::Store;
 use forebay_target::{Answer, Attempt, Context, Service, Target, TargetOptions, store_error};
 
 use crate::{
-    ObjectRow, append_offsets::AppendOffsets, destroyed::Destroyed, grants::Grants, growing::Growing,
-    layout_fences::LayoutFences, object, ops, readahead::ReadAhead, reservations::AppendReservations,
-    unacknowledged::Unacknowledged, watches::Watches,
+    ObjectRow, append_offsets::AppendOffsets, capabilities, capabilities::Capabilities, destroyed::Destroyed,
+    grants::Grants, growing::Growing, layout_fences::LayoutFences, object, ops, readahead::ReadAhead,
+    reservations::AppendReservations, unacknowledged::Unacknowledged, watches::Watches,
 };
 
 /// Length of the field that each message begins with.
@@ -31,6 +31,7 @@ pub struct Oss {
     pub(crate) read_ahead: ReadAhead,
     pub(crate) destroyed: RefCell<Destroyed>,
     pub(crate) layout_fences: LayoutFences,
+    pub(crate) capabilities: Capabilities,
     pub(crate) append_offsets: AppendOffsets,
     pub(crate) reservations: AppendReservations,
     pub(crate) growing: Growing,
@@ -58,6 +59,7 @@ impl Oss {
                 store: store.clone(),
                 destroyed: RefCell::default(),
                 layout_fences: LayoutFences::default(),
+                capabilities: Capabilities::default(),
                 append_offsets: AppendOffsets::default(),
                 reservations: AppendReservations::default(),
                 growing: Growing::default(),
@@ -137,7 +139,13 @@ impl Oss {
     async fn notify_watchers(&self, by: SessionId, op: Op, body: &[u8]) {
         let never_grow = matches!(
             op,
-            Op::WriteReserved | Op::RemoveWritten | Op::TruncateObject | Op::Punch | Op::Destroy | Op::Allocate
+            Op::WriteReserved
+                | Op::RemoveWritten
+                | Op::TruncateObject
+                | Op::Punch
+                | Op::Destroy
+                | Op::Allocate
+                | Op::SetCapabilityKeys
         );
         let may_grow = self.admits(op) && !never_grow;
         // Each of these requests begins with its object, behind the message's own length.
@@ -183,10 +191,12 @@ impl Service for Oss {
         self.reservations.begin(target.incarnation());
         let _ = self.target.set(target);
         self.objects.set(self.count_objects().await?);
-        Ok(())
+        let keys = self.store.load(&capabilities::ROW).await.map_err(store_error)?;
+        Ok(self.capabilities.load(keys.as_deref())?)
     }
 
     async fn handle(self: Rc<Self>, ctx: Context, op: Op, body: Bytes, bulk: Bytes) -> Attempt<Answer> {
+        self.capabilities.check(&ctx, op, &body)?;
         let answer = ops::dispatch(&self, &ctx, op, &body, bulk).await?;
         if !ctx.is_replay() {
             self.notify_watchers(ctx.session(), op, &body).await;
@@ -208,6 +218,7 @@ impl Service for Oss {
                 | Op::Punch
                 | Op::Destroy
                 | Op::Allocate
+                | Op::SetCapabilityKeys
         )
     }
 
@@ -218,6 +229,7 @@ impl Service for Oss {
     fn replayed(&self, evicted: &[SessionId]) {
         evicted.iter().for_each(|session| self.grants.end(*session));
         self.grants.replayed(&self.store);
+        self.capabilities.replayed();
     }
 
     async fn session_ended(self: Rc<Self>, session: SessionId, _: ClientId, _: bool) {

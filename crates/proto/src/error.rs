@@ -107,6 +107,8 @@ errnos! {
     WRONG_PEER = 1006;
     /// The target stopped after a failed flush or corruption; an operator has to intervene.
     STOPPED = 1007;
+    /// The request's capability is missing, ended or forged: ask the MDT for another, then repeat the request.
+    CAPABILITY = 1008;
 }
 
 impl fmt::Display for Errno {

@@ -21,4 +21,6 @@ pub use frame::{Frame, FrameError, FrameReader, Outbox, Received};
 pub use latch::Latch;
 pub use pins::PinBudget;
 pub use resolve::{Resolve, addresses_in};
-pub use session::{Call, Called, ClientSession, Lost, Reservation, SessionOptions, SessionState, SessionStats};
+pub use session::{
+    Call, Called, Capabilities, ClientSession, Lost, Reservation, SessionOptions, SessionState, SessionStats,
+};

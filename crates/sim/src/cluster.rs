@@ -23,6 +23,9 @@ use forebay_proto::{
 use forebay_store::{FormatOptions, MirrorPlace, OpenOptions, Store};
 use forebay_target::{Target, TargetOptions, TargetState};
 
+/// Short, so that keys of capabilities end in the middle of things.
+const CAPABILITY_LIFE: Duration = Duration::from_secs(5);
+
 /// Directory of a server's store on its node.
 pub const STORE_DIR: &str = "/store";
 
@@ -299,6 +302,7 @@ async fn serve(
             let mds_options = MdsOptions {
                 target: target_options,
                 authority: authority.clone(),
+                capability_life: CAPABILITY_LIFE,
                 ..MdsOptions::new(map.cluster, osts)
             };
             let (_mds, target) = Mds::start(env, store, mds_options).await.map_err(|e| e.to_string())?;

@@ -134,8 +134,9 @@ struct Station {
 pub fn run_seed(seed: u64, options: &DisasterOptions) -> Result<Report, String> {
     let sim = Sim::new(seed);
     sim.set_trace(options.trace);
-    tls::draw(&sim);
+    let servers = tls::draw(&sim);
     let run = Run::new(&sim, options);
+    servers.into_iter().for_each(|network| sim.set_network_of_new_nodes(network));
     let outcome = sim.block_on(run.whole());
     outcome.map_err(|e| {
         let of = if options.mirror { " --of mirror" } else { "" };

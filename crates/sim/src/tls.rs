@@ -11,22 +11,17 @@ const ONE_IN: u64 = 8;
 /// Any time that a simulated clock shows, after all of its jumps.
 const VALIDITY: Validity = Validity { from: Duration::ZERO, to: Duration::from_secs(i64::MAX as u64 / 1_000_000_000) };
 
-/// Has the machines that are added from now on talk TLS, if this is a seed for it.
-pub(crate) fn draw(sim: &Sim) {
-    if sim.seed() % ONE_IN == 3 {
-        sim.set_network_of_new_nodes(network(Role::Mds, "everybody"));
+/// Has the machines that are added from now on talk TLS as clients, if this is a seed for it. Returns the network of
+/// servers then, which are added next. Keys are the system's chance, not the seed's, but all have the same length, so the
+/// same seed gives the same trace.
+pub(crate) fn draw(sim: &Sim) -> Option<Network> {
+    if sim.seed() % ONE_IN != 3 {
+        return None;
     }
-}
-
-/// Keys of a new cluster's node. Keys are the system's chance, not the seed's, but all have the same length, so
-/// the same seed gives the same trace.
-pub fn network(role: Role, name: &str) -> Network {
-    let cluster = Uuid([9; 16]);
-    let keys = || {
-        let authority = Authority::make(cluster)?;
-        keys_of(&authority, role, name)
-    };
-    Network::Keys(Arc::new(keys().expect("keys can be made")))
+    let authority = Authority::make(Uuid([9; 16])).expect("an authority can be made");
+    let network = |role| Network::Keys(Arc::new(keys_of(&authority, role, "all").expect("keys can be made")));
+    sim.set_network_of_new_nodes(network(Role::Client));
+    Some(network(Role::Mds))
 }
 
 /// Keys of a node that `authority` signs.

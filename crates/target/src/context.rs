@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_env::{Bug, PeerIdentity, planted};
 use forebay_proto::{
     ClientId, Encode, Errno, ErrorReply, Fid, SessionId, Transno,
-    message::{CommitLevel, FrameHeader, FrameKind, frame_flags},
+    message::{Capability, CommitLevel, FrameHeader, FrameKind, frame_flags},
 };
 use forebay_rpc::limits::CONTROL_SLOT;
 use forebay_store::{CommitPoint, Store, Txn};
@@ -33,6 +33,8 @@ pub struct Answer {
     pub bulk: Vec<Bytes>,
     /// The transno under which it changed the target; 0 if it did not.
     pub transno: Transno,
+    /// What the client may do with the objects of the file that the reply opens. A reply that is sent again has none.
+    pub capability: Capability,
 }
 
 impl Answer {
@@ -89,6 +91,16 @@ impl Context {
     /// Who sent it, as far as the connection shows. `None`: the client has not connected since the restart.
     pub fn peer(&self) -> Option<PeerIdentity> {
         self.inner.session.peer.borrow().clone()
+    }
+
+    /// The same, without a copy.
+    pub fn with_peer<R>(&self, look: impl FnOnce(Option<&PeerIdentity>) -> R) -> R {
+        look(self.inner.session.peer.borrow().as_ref())
+    }
+
+    /// The capability that came with it.
+    pub fn capability(&self) -> Capability {
+        self.inner.header.capability
     }
 
     /// Identity of the request, which a resend keeps: session, slot and sequence.

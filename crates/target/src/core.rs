@@ -254,6 +254,7 @@ impl Core {
         let mut header = FrameHeader::new(reply.kind, reply.op);
         (header.flags, header.slot, header.sequence) = (reply.flags, reply.slot, reply.sequence);
         (header.level, header.transno, header.time_ns) = (reply.level, reply.transno, reply.time_ns);
+        header.capability = reply.capability;
         session.sent(reply.slot, reply.sequence);
         self.send(&connection, header, reply.body, reply.bulk);
     }

@@ -10,7 +10,7 @@ use forebay_env::{Boxed, Bug, PeerIdentity, Side, planted};
 use forebay_keys::Role;
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply, SessionId, Transno,
-    message::{Bans, Empty, FrameHeader, FrameKind, Op, SetBans, Sync, SyncReply, frame_flags},
+    message::{Bans, Capability, Empty, FrameHeader, FrameKind, Op, SetBans, Sync, SyncReply, frame_flags},
 };
 use forebay_rpc::server::{Connection, Handler, Pass, Request};
 
@@ -55,9 +55,16 @@ impl Core {
             Op::GetMap => return self.answer_map(connection, header),
             Op::GetBans => return self.answer_bans(connection, header),
             Op::SetBans => return self.set_bans(connection, &request),
-            Op::Join | Op::Register | Op::NewToken | Op::ListNodes | Op::BanNode | Op::RemoveNode => {
-                return self.membership_request(connection, op, request);
-            }
+            Op::Join
+            | Op::Register
+            | Op::NewToken
+            | Op::ListNodes
+            | Op::BanNode
+            | Op::RemoveNode
+            | Op::NewTenant
+            | Op::ListTenants
+            | Op::RemoveTenant
+            | Op::GetRoot => return self.membership_request(connection, op, request),
             _ => {}
         }
         if let Err(error) = self.check_running() {
@@ -168,7 +175,7 @@ impl Core {
             }
             // Not in a slot: this is a long poll. Requests in slots may wait for what it brings, such as returned
             // leases, so it must not wait behind them.
-            Op::AwaitRecalls | Op::WatchSize => self.execute(session, op, request),
+            Op::AwaitRecalls | Op::WatchSize | Op::Authorize => self.execute(session, op, request),
             _ => match session.begin(header.slot, header.sequence) {
                 Begin::Execute => self.execute(session, op, request),
                 Begin::Again(kept) => {
@@ -276,7 +283,7 @@ impl Core {
             return result.err().filter(|e| e.errno == Errno::STOPPED).map_or((), |error| self.stop(&error.message));
         }
         let mut reply = match result {
-            Ok(answer) => Reply { bulk: answer.bulk, ..ctx.reply(answer.body) },
+            Ok(answer) => Reply { bulk: answer.bulk, capability: answer.capability, ..ctx.reply(answer.body) },
             Err(error) => {
                 if error.errno == Errno::STOPPED {
                     self.stop(&error.message);
@@ -329,6 +336,7 @@ pub(crate) fn reply_to(header: &FrameHeader, kind: FrameKind, body: Bytes) -> Re
         level: header.level,
         transno: Transno(0),
         time_ns: 0,
+        capability: Capability::NONE,
         body,
         bulk: Vec::new(),
     }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use forebay_env::{Bug, PeerIdentity, Time, planted};
 use forebay_proto::{
     ClientId, ErrorReply, SessionId, Transno, limits as proto_limits,
-    message::{CommitLevel, FrameKind},
+    message::{Capability, CommitLevel, FrameKind},
 };
 use forebay_rpc::server::Connection;
 use forebay_store::CommitPoint;
@@ -80,6 +80,8 @@ pub struct Reply {
     pub transno: Transno,
     /// See [`forebay_proto::message::FrameHeader::time_ns`].
     pub time_ns: i64,
+    /// Given with the reply (to Open and Create, by an MDT).
+    pub capability: Capability,
     pub body: Bytes,
     pub bulk: Vec<Bytes>,
 }
@@ -372,7 +374,20 @@ mod tests {
 
     fn reply(sequence: u64, level: CommitLevel) -> Reply {
         let (transno, body, bulk) = (Transno(sequence), Bytes::new(), vec![]);
-        Reply { kind: FrameKind::Reply, flags: 0, op: 1, slot: 0, sequence, level, transno, time_ns: 0, body, bulk }
+        let capability = Capability::NONE;
+        Reply {
+            kind: FrameKind::Reply,
+            flags: 0,
+            op: 1,
+            slot: 0,
+            sequence,
+            level,
+            transno,
+            time_ns: 0,
+            capability,
+            body,
+            bulk,
+        }
     }
 
     fn sequences(replies: &[Reply]) -> Vec<u64> {

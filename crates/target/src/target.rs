@@ -125,6 +125,11 @@ impl Target {
         }
     }
 
+    /// Logs that a request was refused; not more lines than a person can read.
+    pub fn log_refusal(&self, line: &str) {
+        self.core.log_refusal(line);
+    }
+
     /// Which target.
     pub fn id(&self) -> TargetId {
         self.core.store.identity().target

@@ -74,6 +74,6 @@ impl<'a> Update<'a> {
         if origin == TransnoOrigin::Next {
             core.order.give();
         }
-        Ok(Answer { body, bulk: Vec::new(), transno })
+        Ok(Answer { body, transno, ..Answer::default() })
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod device;
 pub mod hosts;
+pub mod joined;
 pub mod journal;
 pub mod mounts;
 pub mod site;

@@ -14,7 +14,7 @@ impl Client {
         Box::pin(async move {
             let mut left: VecDeque<Bytes> = components(path.as_bytes());
             let mut links = 0;
-            let mut dir = Fid::ROOT;
+            let mut dir = self.root();
             let mut found = None;
             while let Some(name) = left.pop_front() {
                 let attr = self.lookup(caller, dir, &name).await.map_err(|error| name_it(error, path))?;
@@ -29,7 +29,7 @@ impl Client {
                 }
                 let target = self.readlink(attr.fid).await?;
                 if target.starts_with(b"/") {
-                    (dir, found) = (Fid::ROOT, None);
+                    (dir, found) = (self.root(), None);
                 }
                 components(&target).into_iter().rev().for_each(|name| left.push_front(name));
             }
@@ -76,7 +76,7 @@ impl Client {
     /// Makes the directory `path` and those above it; not an error if they exist.
     pub fn make_dirs<'a>(&'a self, caller: &'a Caller, path: &'a str) -> Boxed<'a, ClientResult<Fid>> {
         Box::pin(async move {
-            let mut dir = Fid::ROOT;
+            let mut dir = self.root();
             for name in components(path.as_bytes()) {
                 dir = match self.mkdir(caller, dir, &name, 0o755).await {
                     Err(error) if error.errno == Errno::EEXIST => self.lookup(caller, dir, &name).await?.fid,

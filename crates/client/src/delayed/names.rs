@@ -128,7 +128,7 @@ impl Client {
             false => 0,
         };
         let flags = written | dir.flags & attr_flags::INHERITED;
-        let attr = new_inode(caller, fid, mode::S_IFREG | mode::without_umask(mode), flags, now_ns);
+        let attr = new_inode(&self.owner(caller), fid, mode::S_IFREG | mode::without_umask(mode), flags, now_ns);
         let handle = self.new_handle().ok()?;
         let begun = self.begin_delayed(slot, &EntryChange { dir: &dir, name, fid, made: Some(&attr) });
         let request = Create {
@@ -151,9 +151,7 @@ impl Client {
         let (client, caller, number) = (self.clone(), caller.clone(), begun.number);
         drop(self.env().spawn(async move {
             let result = match client.run_delayed(begun, &request, Leases::learn_created).await {
-                Ok((asked, called)) if called.reply.created => {
-                    client.opened(caller, asked, (called.reply, called.bulk), handle, open)
-                }
+                Ok((asked, called)) if called.reply.created => client.opened(caller, asked, called, handle, open),
                 Ok(_) => Err(client.fail(parent, fid, &there_already())),
                 Err(error) => Err(error),
             };
@@ -187,7 +185,7 @@ impl Client {
         }
         let (Answerable { slot, mut dir, now_ns }, fid) = self.may_make(caller, parent, name, mode, symlink.len())?;
         let inherited = if mode::is_dir(mode) { dir.flags & attr_flags::INHERITED } else { 0 };
-        let mut attr = new_inode(caller, fid, kind | mode::without_umask(mode), inherited, now_ns);
+        let mut attr = new_inode(&self.owner(caller), fid, kind | mode::without_umask(mode), inherited, now_ns);
         attr.size = symlink.len() as u64;
         if mode::is_dir(mode) {
             (attr.nlink, dir.nlink) = (2, dir.nlink.checked_add(1)?);
@@ -263,7 +261,8 @@ impl Client {
         let answerable = self.may_change(caller, parent, name.len())?;
         let victim = self.inner.mdt.leases.alone(parent, name)?;
         let sticky = answerable.dir.mode & S_ISVTX != 0;
-        let may = !sticky || [0, answerable.dir.uid, victim.uid].contains(&caller.uid);
+        let is_one_of = [0, answerable.dir.uid, victim.uid].contains(&caller.uid);
+        let may = !sticky || is_one_of && !(caller.uid == 0 && self.is_guarded(victim.uid));
         let is_known = !self.inner.delayed.has(Scope::Entries(victim.fid));
         (may && is_known && !victim.commits && wanted(&victim)).then_some((answerable, victim.fid))
     }
@@ -278,7 +277,7 @@ impl Client {
         let mut dir = self.inner.mdt.leases.answers_for(parent).filter(|dir| !commits(dir))?;
         // What the owner may, no access control list takes away; of others the MDT knows.
         let owner_may = dir.uid == caller.uid && dir.mode & 0o300 == 0o300;
-        if caller.uid != 0 && !owner_may {
+        if caller.uid != 0 && !owner_may || caller.uid == 0 && self.is_guarded(dir.uid) {
             return None;
         }
         let slot = self.inner.peers.mdt().session.reserve(bytes + limits::CHANGE_BYTES)?;

@@ -58,6 +58,12 @@ impl Client {
         changes: &SetAttributes,
     ) -> Option<Attr> {
         let inner = &self.inner;
+        // Of owners and set-id bits, a tenant may not have all.
+        let is_plain =
+            changes.uid.is_none() && changes.gid.is_none() && changes.mode.is_none_or(|mode| mode & 0o6000 == 0);
+        if self.tenant().is_some() && !is_plain || self.is_guarded(like.uid) {
+            return None;
+        }
         if set_attr.is_none() && inner.delayed.has(Scope::SetAttr(fid)) {
             return None;
         }

@@ -38,9 +38,9 @@ impl Client {
                     client.change_name(parent, &request.name, client.change_mdt(fid, parent, &request)).await
                 };
                 let called = client.with_new_fid(make).await?;
-                let (reply, bulk) = (called.reply, called.bulk);
+                let reply = &called.reply;
                 if reply.created {
-                    client.inner.mdt.leases.learn_file(asked, &reply);
+                    client.inner.mdt.leases.learn_file(asked, reply);
                     client.inner.mdt.leases.learn_changes(asked, reply.leases, parent, Some(reply.attr.fid));
                     client.inner.listen();
                 } else if open.write || open.truncate {
@@ -50,7 +50,7 @@ impl Client {
                     drop(client.all_bytes_change(reply.attr.fid));
                 }
                 let (attr, created) = (reply.attr.clone(), reply.created);
-                let file = client.opened(caller, asked, (reply, bulk), handle, open)?;
+                let file = client.opened(caller, asked, called, handle, open)?;
                 if created {
                     // Nobody can have written to it before this reply left the MDT.
                     return Ok((attr, file));
@@ -79,10 +79,10 @@ impl Client {
                 let make = async |fid| {
                     let (caller, name, layout) = (caller.clone(), Bytes::new(), LayoutSpec::inherit());
                     let request = Create { caller, parent, name, fid, mode, flags, handle, layout, at_ns: 0 };
-                    client.mdt(fid, &request).await
+                    client.call_mdt(fid, &request).await
                 };
-                let reply = client.with_new_fid(make).await?;
-                Ok((reply.attr.clone(), client.opened(caller, asked, (reply, Bytes::new()), handle, open)?))
+                let called = client.with_new_fid(make).await?;
+                Ok((called.reply.attr.clone(), client.opened(caller, asked, called, handle, open)?))
             })
             .await
         })

@@ -15,6 +15,7 @@ use forebay_proto::{
     limits::OPEN_FILES,
     message::{Attr, Create, LayoutSpec, Open, OpenHandle, OpenReply, lease_flags, open_flags},
 };
+use forebay_rpc::Called;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -47,9 +48,9 @@ impl Client {
                 };
                 client.flush_delayed(Scope::Entries(parent)).await;
                 let asked = client.inner.mdt.leases.ticket();
-                let reply = client.mdt(found, &request).await?;
-                let attr = reply.attr.clone();
-                let file = client.opened(caller, asked, (reply, Bytes::new()), handle, OpenMode::default())?;
+                let called = client.call_mdt(found, &request).await?;
+                let attr = called.reply.attr.clone();
+                let file = client.opened(caller, asked, called, handle, OpenMode::default())?;
                 Ok((client.with_sizes(attr, Some(&file.layout())).await?, file))
             })
             .await
@@ -77,7 +78,7 @@ impl Client {
                 }
                 drop((change, changing));
                 let called = called?;
-                let file = client.opened(caller, asked, (called.reply, called.bulk), handle, mode)?;
+                let file = client.opened(caller, asked, called, handle, mode)?;
                 client.watch_size(file.state()).await;
                 Ok(file)
             })
@@ -102,7 +103,7 @@ impl Client {
         &self,
         caller: Caller,
         asked: Ticket,
-        (reply, bulk): (OpenReply, Bytes),
+        Called { reply, bulk, capability, .. }: Called<OpenReply>,
         handle: u64,
         mode: OpenMode,
     ) -> ClientResult<OpenFile> {
@@ -111,6 +112,7 @@ impl Client {
         let layout = reply.layout.ok_or_else(|| {
             ClientError::new(Errno::EIO, format!("the MDT opened {fid} without a layout: that is a bug, report it"))
         })?;
+        self.inner.peers.learn_capability(layout.objects_of(fid), capability);
         let state = self.file_state(asked, &reply.attr, layout);
         // Without them they are requested later.
         let _ = self.learn_bytes(&state, &reply.attr, bulk);

@@ -1,5 +1,6 @@
 //! The client's sessions with its servers: peers, the map, client instances, fid sequences.
 
+pub(crate) mod capabilities;
 pub(crate) mod eviction;
 pub(crate) mod fid_leases;
 pub(crate) mod fids;

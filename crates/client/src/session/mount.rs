@@ -17,7 +17,7 @@ use crate::{
     delayed::state::Delayed,
     leases::watches::Watches,
     session::losses::Losses,
-    session::peers::{Peers, SessionOwner, fetch_map},
+    session::peers::{Peers, SessionOwner, fetch_map, find_root},
     stats::Counters,
     tasks::{all, try_all},
 };
@@ -33,12 +33,14 @@ impl Client {
             if !map.targets.iter().any(|target| target.id == TargetId::mdt(0)) {
                 return Err(invalid("the cluster's map has no MDT0000: format and start it first"));
             }
+            let root = find_root(env, &options.addresses).await?;
             let id = Uuid::from_random(env.random_u64(), env.random_u64());
             let counters = Counters::default();
             let inner = Rc::new_cyclic(|owner| Inner {
                 env: env.clone(),
                 peers: Peers::new(env, &options, id, counters.clone(), map, owner.clone() as Weak<dyn SessionOwner>),
                 options,
+                root,
                 mdt: MdtState::new(env),
                 opens: Opens::default(),
                 delayed: Delayed::default(),

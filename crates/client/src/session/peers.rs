@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use forebay_env::{
     Address, Boxed, Env,
     sync::{Notify, Semaphore},
 };
 use forebay_keys::Membership;
 use forebay_proto::{
-    ClientId, Errno, TargetId, Uuid,
-    message::{ClusterMap, GetBans, GetMap, Operation, Reclaim},
+    ClientId, Errno, Fid, TargetId, Uuid,
+    message::{Authorize, Capability, ClusterMap, GetBans, GetMap, GetRoot, Operation, Reclaim, RootReply},
 };
 use forebay_rpc::{
     Call, Called, ClientSession, Lost, PinBudget, Resolve, RpcError, SessionOptions, SessionStats, addresses_in,
@@ -22,7 +23,10 @@ use forebay_rpc::{
 
 use crate::{
     ClientError, ClientResult, MountOptions, limits,
-    session::instance::{ClientInstance, instance_is_over},
+    session::{
+        capabilities::{self, Capabilities},
+        instance::{ClientInstance, instance_is_over},
+    },
     stats::Counters,
 };
 
@@ -84,6 +88,7 @@ pub(crate) struct Peers {
     former_gone: Notify,
     /// What those that have gone did.
     past: RefCell<SessionStats>,
+    capabilities: Rc<Capabilities>,
     /// Targets that there ever was a session with.
     reached: RefCell<BTreeSet<TargetId>>,
     /// Tells new sessions where their events go.
@@ -112,6 +117,7 @@ impl Peers {
             former: RefCell::default(),
             former_gone: Notify::new(),
             past: RefCell::default(),
+            capabilities: Rc::new(Capabilities::new(env, authorize(owner.clone()))),
             reached: RefCell::default(),
             owner,
         }
@@ -144,6 +150,11 @@ impl Peers {
             return Err(ClientError::new(Errno::EIO, words));
         }
         Ok(self.get_or_start(id))
+    }
+
+    /// The MDT has opened a file, and says what this node may do with its objects.
+    pub fn learn_capability(&self, object: Fid, given: Capability) {
+        self.capabilities.learn(object, given);
     }
 
     /// Indices of all OSTs of the map.
@@ -340,6 +351,10 @@ impl Peers {
         if id == TargetId::ost(id.index) {
             let owner = self.owner.clone();
             session.set_granted(move || owner.upgrade().map_or(0, |owner| owner.counted_on(id.index)));
+            // Without keys nobody asks for capabilities.
+            if self.env.own_name().is_some() {
+                session.set_capabilities(self.capabilities.clone());
+            }
         }
         Peer {
             session,
@@ -375,6 +390,19 @@ impl Resolve for MapOfNow {
     }
 }
 
+/// Asks the MDT for capabilities. Not in a slot: requests in slots may wait for what this is needed for.
+fn authorize(owner: Weak<dyn SessionOwner>) -> capabilities::Ask {
+    Box::new(move |object| {
+        let owner = owner.upgrade();
+        Box::pin(async move {
+            let (mdt, env) =
+                owner.map(|owner| (owner.peers().mdt(), owner.peers().env.clone())).ok_or(RpcError::Closed)?;
+            let node = env.own_key().map(|key| Bytes::copy_from_slice(&key.0)).unwrap_or_default();
+            mdt.session.ask(&Authorize { object, node }).await
+        })
+    })
+}
+
 /// Learns who is banned, if a server has named a newer map than the one of which that is known.
 async fn fetch_bans(env: &Env, addresses: &[Address]) {
     let Some(membership) = env.membership().filter(|known| known.is_outdated()) else { return };
@@ -387,11 +415,28 @@ async fn fetch_bans(env: &Env, addresses: &[Address]) {
     }
 }
 
+/// Which directory is this node's root. Without keys nobody has a tenant.
+pub(crate) async fn find_root(env: &Env, addresses: &[Address]) -> ClientResult<RootReply> {
+    let everything = RootReply { root: Fid::ROOT, tenant: None };
+    if env.own_name().is_none() {
+        return Ok(everything);
+    }
+    match ask_until_answered(env, addresses, &GetRoot {}).await {
+        // A server of a build from before knows no tenants.
+        Err(error) if error.errno == Errno::EOPNOTSUPP => Ok(everything),
+        answer => answer,
+    }
+}
+
 /// Asks for the map until somebody answers.
 pub(crate) async fn fetch_map(env: &Env, addresses: &[Address]) -> ClientResult<ClusterMap> {
+    ask_until_answered(env, addresses, &GetMap {}).await
+}
+
+async fn ask_until_answered<O: Operation>(env: &Env, addresses: &[Address], question: &O) -> ClientResult<O::Reply> {
     let mut pause = Duration::from_millis(10);
     loop {
-        match forebay_rpc::ask(env, addresses, &GetMap {}).await {
+        match forebay_rpc::ask(env, addresses, question).await {
             Err(RpcError::Unreachable(_) | RpcError::Silent(_) | RpcError::Foreign(_)) => {}
             Err(RpcError::Reply(reply)) if reply.errno == Errno::RECOVERING => {}
             other => return Ok(other?),

@@ -344,6 +344,11 @@ impl Checker {
             (space::SUPERBLOCK..=space::MEMBER, Rows::Mdt(mdt)) => {
                 mdt.row(key, value, self.last_transno, self.target.sessions(), findings);
             }
+            (space::CAPABILITY_KEYS, Rows::Ost(_)) => {
+                if let Err(error) = crate::rows::ost::check_capability_keys(key, value) {
+                    findings.add(Finding::error(Kind::Row, Place::row(key), error.what));
+                }
+            }
             (space::OBJECT, Rows::Ost(ost)) => ost.row(key, value, self.last_transno, findings),
             _ => {
                 let words = format!("rows of kind {kind:#04x} have no place in {}", pass.identity.target);

@@ -4,12 +4,15 @@ use bytes::Bytes;
 use forebay_proto::{
     Decode, DecodeError, Fid, Layout, Reader, Transno, Uuid,
     limits::{self as proto_limits, INLINE_BYTES},
+    message::TenantInfo,
 };
 
 use super::{layout, siphash::siphash13};
 use crate::{format::varint, limits};
 
 const VERSION: u8 = 1;
+/// With a project, which follows.
+const VERSION_PROJECT: u8 = 2;
 /// Type bits of a mode.
 pub const TYPE_MASK: u32 = 0o170_000;
 /// Directory.
@@ -97,8 +100,10 @@ impl Inode {
     /// Decodes a row's value.
     pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(value);
-        if r.u8()? != VERSION {
-            return Err(DecodeError::new("its version is not known here"));
+        match r.u8()? {
+            VERSION => {}
+            VERSION_PROJECT => drop(varint::get_u32(&mut r)?),
+            _ => return Err(DecodeError::new("its version is not known here")),
         }
         // All sixteen bits are in use.
         let fields = r.u16()?;
@@ -143,7 +148,8 @@ impl Inode {
     /// The row's value with another link count; for repair.
     pub fn with_nlink(value: &[u8], nlink: u32) -> Result<Vec<u8>, DecodeError> {
         let inode = Self::decode(value)?;
-        let fields = u16::from_le_bytes([value[1], value[2]]);
+        let fields_at = fields_at(value)?;
+        let fields = u16::from_le_bytes([value[fields_at], value[fields_at + 1]]);
         let at = value.len() - Reader::new(nlink_rest(value)?).remaining();
         let usual_nlink = if inode.file_type() == DIRECTORY { 2 } else { 1 };
         let mut old = Reader::new(&value[at..]);
@@ -153,7 +159,7 @@ impl Inode {
         let after = &value[value.len() - old.remaining()..];
         let fields = if nlink == usual_nlink { fields & !field::NLINK } else { fields | field::NLINK };
         let mut out = value[..at].to_vec();
-        out[1..3].copy_from_slice(&fields.to_le_bytes());
+        out[fields_at..fields_at + 2].copy_from_slice(&fields.to_le_bytes());
         if nlink != usual_nlink {
             varint::put(&mut out, nlink.into());
         }
@@ -178,10 +184,20 @@ fn are_choices(byte: u8) -> bool {
     byte != NO_LEVEL && byte >> 2 <= HIGHEST_BOUND
 }
 
+/// Where the fields' bits are: behind the version, and the project if there is one.
+fn fields_at(value: &[u8]) -> Result<usize, DecodeError> {
+    let mut r = Reader::new(value);
+    if r.u8()? == VERSION_PROJECT {
+        varint::get_u32(&mut r)?;
+    }
+    Ok(value.len() - r.remaining())
+}
+
 /// The value from the link count on.
 fn nlink_rest(value: &[u8]) -> Result<&[u8], DecodeError> {
     let mut r = Reader::new(value);
-    r.take(13)?;
+    // Fields, mode, change time.
+    r.take(fields_at(value)? + 12)?;
     varint::get_transno(&mut r)?;
     r.take(r.remaining())
 }
@@ -451,6 +467,17 @@ pub fn check_member(key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
             String::decode(r)?;
             Bytes::decode(r).map(drop)
         },
+        (5, 0) => |r: &mut Reader<'_>| {
+            Bytes::decode(r)?;
+            u32::decode(r)?;
+            i64::decode(r).map(drop)
+        },
+        (6, 4) => |r: &mut Reader<'_>| {
+            Fid::decode(r)?;
+            bool::decode(r)?;
+            TenantInfo::decode(r).map(drop)
+        },
+        (7, 32) => return r.u32().map(drop),
         _ => return Err(WRONG),
     };
     fields(&mut r.prefixed()?)
@@ -462,6 +489,20 @@ mod tests {
 
     fn unhex(text: &str) -> Vec<u8> {
         (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_link_count_of_an_inode_with_a_project_can_be_mended() {
+        let plain = unhex("010204a48100002a36fe9c971703f0a204e80701100102");
+        for project in [5_u32, 300] {
+            let mut value = vec![2];
+            varint::put(&mut value, project.into());
+            value.extend_from_slice(&plain[1..]);
+            let mended = Inode::with_nlink(&value, 3).expect("it can be read");
+            let again = Inode::decode(&mended).expect("it can be read");
+            assert_eq!((again.nlink, again.size), (3, Inode::decode(&value).expect("the same").size));
+            assert_eq!(Inode::with_nlink(&mended, 1), Ok(value));
+        }
     }
 
     #[test]

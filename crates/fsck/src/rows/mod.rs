@@ -48,6 +48,8 @@ pub mod space {
     pub const MEMBER: u8 = 0x2d;
     /// Objects of an OST.
     pub const OBJECT: u8 = 0x80;
+    /// Keys of capabilities on an OST.
+    pub const CAPABILITY_KEYS: u8 = 0x81;
 }
 
 /// The fid behind a key's first byte, if the key has exactly that length.

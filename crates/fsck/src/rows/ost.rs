@@ -59,6 +59,27 @@ impl ObjectRow {
     }
 }
 
+/// Checks the row with the keys of capabilities.
+pub fn check_capability_keys(key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+    let mut r = Reader::new(value);
+    if key.len() != 1 || r.u8()? != 1 {
+        return Err(DecodeError::new("the row of the capability keys has a wrong key or version"));
+    }
+    // Those that count, and former ones.
+    for _ in 0..2 {
+        let mut list = r.prefixed()?;
+        for _ in 0..list.u32()? {
+            let mut one = list.prefixed()?;
+            one.u32()?;
+            if one.u32()? != 32 {
+                return Err(DecodeError::new("a capability key has another length than 32 bytes"));
+            }
+            one.take(32)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +99,18 @@ mod tests {
         assert_eq!(ObjectRow::decode(&rebuilt), Ok(expected));
         let new = ObjectRow::decode(&ObjectRow::rebuilt(None, [1, 2, 3], Transno(4))).unwrap();
         assert_eq!((new.object_bytes, new.file_bytes, new.truncate_epoch, new.aside), (1, 2, 3, vec![]));
+    }
+
+    #[test]
+    fn rows_of_capability_keys_are_checked() {
+        let key = [&36_u32.to_le_bytes()[..], &7_u32.to_le_bytes(), &32_u32.to_le_bytes(), &[1; 32]].concat();
+        let key = [&((key.len() - 4) as u32).to_le_bytes()[..], &key[4..]].concat();
+        let list = [&1_u32.to_le_bytes()[..], &key].concat();
+        let list = [&(list.len() as u32).to_le_bytes()[..], &list].concat();
+        let none = [4, 0, 0, 0, 0, 0, 0, 0];
+        let row = [&[1][..], &list, &none].concat();
+        assert_eq!(check_capability_keys(&[0x81], &row), Ok(()));
+        (0..row.len()).for_each(|end| assert!(check_capability_keys(&[0x81], &row[..end]).is_err()));
+        assert!(check_capability_keys(&[0x81, 0], &row).is_err());
     }
 }

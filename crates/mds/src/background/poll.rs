@@ -22,6 +22,9 @@ use crate::{
 pub async fn run(mds: Weak<Mds>) {
     loop {
         let Some(this) = mds.upgrade().filter(|this| !this.is_closed()) else { return };
+        if let Err(error) = this.keep_capability_keys().await {
+            this.log_failure("the keys of capabilities stay as they are", &error);
+        }
         this.poll_all().await;
         if let Err(error) = this.update_placement().await {
             return this.log_failure("placement stays as it is until the next start", &error);
@@ -87,6 +90,9 @@ impl Mds {
                     let space = mds.osts.ask(ost, &OstStatFs {}).await?;
                     Ok::<_, ErrorReply>((space, mds.osts.ask(ost, &OstLatency {}).await))
                 };
+                if let Ok(Err(error)) = mds.env.timeout(limits::POLL_TIMEOUT, mds.push_capability_keys(ost)).await {
+                    mds.log_failure(&format!("OST{ost:04x} does not take the keys of capabilities"), &error);
+                }
                 let answer = mds.env.timeout(limits::POLL_TIMEOUT, asks).await;
                 mds.note_space(
                     ost,

@@ -9,10 +9,10 @@ use forebay_env::{Bug, planted};
 use forebay_keys::{NodeName, PublicKey, Role, secret_hash};
 use forebay_proto::{
     Decode, DecodeError, Encode, Errno, ErrorReply, TargetId, TargetKind, Uuid,
-    message::{Ban, Bans, ClusterMap, Join, ListNodesReply, MapTarget, NodeInfo, TokenInfo},
+    message::{Ban, Bans, ClusterMap, Join, ListNodesReply, MapTarget, NewToken, NodeInfo, TokenInfo},
 };
 
-use super::rows::{self, NodeRow, Row, TargetRow, TokenRow};
+use super::rows::{self, NodeRow, Row, SigningRow, TargetRow, TenantRow, TokenRow};
 use crate::{keys::Key, limits};
 
 /// A row that is set, or removed.
@@ -28,7 +28,7 @@ pub struct Edits {
 }
 
 impl Edits {
-    fn set(&mut self, key: Key, value: &impl Encode) {
+    pub(super) fn set(&mut self, key: Key, value: &impl Encode) {
         let mut bytes = vec![rows::VERSION];
         bytes.extend_from_slice(&value.to_bytes());
         self.rows.push((key, Some(bytes)));
@@ -59,6 +59,11 @@ pub struct Members {
     tokens: BTreeMap<[u8; 32], TokenRow>,
     targets: BTreeMap<TargetId, TargetRow>,
     bans: BTreeMap<Vec<u8>, Ban>,
+    pub(super) signing: Option<SigningRow>,
+    /// By their projects.
+    pub(super) tenants: BTreeMap<u32, TenantRow>,
+    /// Projects of nodes and tokens.
+    pub(super) tenancies: BTreeMap<[u8; 32], u32>,
 }
 
 impl Members {
@@ -82,6 +87,9 @@ impl Members {
             Row::Token(hash) => follow(&mut self.tokens, hash, value)?,
             Row::Target(id) => follow(&mut self.targets, id, value)?,
             Row::Ban(key) => follow(&mut self.bans, key, value)?,
+            Row::Signing => self.signing = value.map(SigningRow::from_bytes).transpose()?,
+            Row::Tenant(project) => follow(&mut self.tenants, project, value)?,
+            Row::Tenancy(of) => follow(&mut self.tenancies, of, value)?,
         }
         Ok(())
     }
@@ -113,9 +121,9 @@ impl Members {
         Bans { epoch, bans: self.bans.values().cloned().collect() }
     }
 
-    /// A token for a host of `role`, whose secret has this hash.
-    pub fn new_token(&self, role: &str, ttl_s: u64, hash: [u8; 32], now_ns: i64) -> Result<Edits, ErrorReply> {
-        let role = role_of(role)?;
+    /// A token for a host, whose secret has this hash.
+    pub fn new_token(&self, request: &NewToken, hash: [u8; 32], now_ns: i64) -> Result<Edits, ErrorReply> {
+        let (role, ttl_s) = (role_of(&request.role)?, request.ttl_s);
         if matches!(role, Role::Mds | Role::Router) {
             let words = format!("this version has one MDT per cluster, and no routers: no host joins as {role}");
             return Err(ErrorReply::new(Errno::EOPNOTSUPP, words));
@@ -126,12 +134,24 @@ impl Members {
         }
         let mut edits = Edits::default();
         let ended = self.tokens.iter().filter(|(_, row)| row.expires_ns <= now_ns);
-        ended.for_each(|(hash, _)| edits.remove(rows::token(hash)));
-        if self.tokens.len() - edits.rows.len() >= limits::TOKENS {
+        let ended: Vec<_> = ended.map(|(hash, _)| hash).collect();
+        ended.iter().for_each(|hash| edits.remove(rows::token(hash)));
+        ended
+            .iter()
+            .filter(|hash| self.tenancies.contains_key(**hash))
+            .for_each(|hash| edits.remove(rows::tenancy(hash)));
+        if self.tokens.len() - ended.len() >= limits::TOKENS {
             let words = format!("there are {} tokens that nobody has used; they end by themselves", limits::TOKENS);
             return Err(ErrorReply::new(Errno::EAGAIN, words));
         }
         let expires_ns = now_ns.saturating_add(i64::try_from(ttl_s * 1_000_000_000).unwrap_or(i64::MAX));
+        if !request.tenant.is_empty() {
+            if role != Role::Client {
+                return Err(invalid(format!("a tenant has clients; a host that joins as {role} serves all tenants")));
+            }
+            let (project, _) = self.tenant_called(&request.tenant)?;
+            edits.set(rows::tenancy(&hash), &project);
+        }
         edits.set(rows::token(&hash), &TokenRow { role: role.word().into(), expires_ns });
         Ok(edits)
     }
@@ -173,6 +193,10 @@ impl Members {
             token: hash.to_vec().into(),
         };
         edits.set(rows::node(&key), &row);
+        if let Some(project) = self.tenancies.get(&hash) {
+            edits.remove(rows::tenancy(&hash));
+            edits.set(rows::tenancy(&key.0), project);
+        }
         for ost in &osts {
             let row = TargetRow { node: key.0.to_vec().into(), uuid: Uuid::default(), addresses: Vec::new() };
             edits.set(rows::target(TargetId::ost(*ost)), &row);
@@ -313,6 +337,9 @@ impl Members {
         let mut edits = Edits { moves_map: true, ..Edits::default() };
         self.targets_of(key).for_each(|id| edits.remove(rows::target(id)));
         edits.remove(rows::node(key));
+        if self.tenancies.contains_key(&key.0) {
+            edits.remove(rows::tenancy(&key.0));
+        }
         let ban = Ban { role: node.role.clone(), name: node.name.clone(), key: key.0.to_vec().into() };
         edits.set(rows::ban(&key.0), &ban);
         Ok(edits)
@@ -328,16 +355,22 @@ impl Members {
             expires_ns: node.expires_ns,
             banned: banned(key),
             targets: self.targets_of(key).collect(),
+            tenant: self.tenant_name(&key.0),
         };
         let mut nodes: Vec<NodeInfo> = self.nodes.iter().map(node).collect();
         nodes.sort_by(|one, two| (&one.name, &one.role).cmp(&(&two.name, &two.role)));
         let joined = |ban: &&Ban| self.nodes.keys().any(|key| ban.key == key.0[..]);
-        let open = self.tokens.values().filter(|token| token.expires_ns > now_ns);
+        let open = self.tokens.iter().filter(|(_, token)| token.expires_ns > now_ns);
+        let token = |(hash, token): (&[u8; 32], &TokenRow)| TokenInfo {
+            role: token.role.clone(),
+            expires_ns: token.expires_ns,
+            tenant: self.tenant_name(hash),
+        };
         ListNodesReply {
             epoch,
             nodes,
             bans: self.bans.values().filter(|ban| !joined(ban)).cloned().collect(),
-            tokens: open.map(|token| TokenInfo { role: token.role.clone(), expires_ns: token.expires_ns }).collect(),
+            tokens: open.map(token).collect(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The members of the cluster: how hosts join, who is banned, and the map that is made of them. MDT0000's server is the MGS,
+//! The members of the cluster: how hosts join, who is banned, tenants, and the map that is made of them. MDT0000's server is the MGS,
 //! and keeps them as rows.
 //!
 //! The targets that the cluster's description names are part of the map without rows: an MDT of a cluster that nobody
@@ -6,9 +6,11 @@
 //!
 //! Invariant: what a requester is told, and what the map shows, is durable.
 
+mod confine;
 mod members;
 mod requests;
 mod rows;
+mod tenants;
 
 use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 
@@ -71,6 +73,11 @@ impl Membership {
         if let (Some(membership), Some(bans)) = (self.env.membership(), self.bans()) {
             membership.adopt(&bans);
         }
+    }
+
+    /// Held by whoever changes the members: each builds on what the one before has made durable.
+    pub async fn turn(&self) -> impl Drop + '_ {
+        self.turn.acquire().await.expect("the semaphore is never closed")
     }
 
     fn described_targets(&self) -> BTreeSet<TargetId> {

@@ -7,7 +7,10 @@ use forebay_env::PeerIdentity;
 use forebay_keys::{NodeName, PublicKey, Role, SECRET_BYTES, Validity, secret_hash};
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply,
-    message::{BanNode, Empty, Join, JoinReply, ListNodes, NewToken, NewTokenReply, Op, Register, RemoveNode, SetBans},
+    message::{
+        BanNode, Empty, Join, JoinReply, ListNodes, NewTenant, NewToken, NewTokenReply, Op, Register, RemoveNode,
+        RemoveTenant, SetBans,
+    },
 };
 
 use super::members::{Edits, Members};
@@ -43,11 +46,10 @@ impl Mds {
         op: Op,
         body: &[u8],
     ) -> Result<Bytes, ErrorReply> {
-        if !matches!(op, Op::Join | Op::Register) {
+        if !matches!(op, Op::Join | Op::Register | Op::GetRoot) {
             may_administer(peer)?;
         }
-        // One at a time: each builds on what the one before has made durable.
-        let _turn = self.membership.turn.acquire().await.expect("the semaphore is never closed");
+        let _turn = self.membership.turn().await;
         match op {
             Op::Join => self.join(peer, &Join::from_bytes(body)?).await,
             Op::Register => self.register(peer, &Register::from_bytes(body)?).await,
@@ -55,6 +57,10 @@ impl Mds {
             Op::ListNodes => self.list_nodes(&ListNodes::from_bytes(body)?),
             Op::BanNode => self.ban_node(&BanNode::from_bytes(body)?).await,
             Op::RemoveNode => self.remove_node(&RemoveNode::from_bytes(body)?).await,
+            Op::NewTenant => self.new_tenant(&NewTenant::from_bytes(body)?).await,
+            Op::ListTenants => Ok(self.members(Members::list_tenants).to_bytes().into()),
+            Op::RemoveTenant => self.remove_tenant(&RemoveTenant::from_bytes(body)?).await,
+            Op::GetRoot => Ok(self.root_of(peer).to_bytes().into()),
             _ => Err(ErrorReply::new(Errno::ENOSYS, format!("{} is not for an MDT", op.name()))),
         }
     }
@@ -63,8 +69,7 @@ impl Mds {
         let authority = self.membership.authority()?;
         let secret: [u8; SECRET_BYTES] = forebay_keys::random_secret();
         let now_ns = self.env.unix_time().0;
-        let edits =
-            self.members(|members| members.new_token(&request.role, request.ttl_s, secret_hash(&secret), now_ns))?;
+        let edits = self.members(|members| members.new_token(request, secret_hash(&secret), now_ns))?;
         self.commit_members(edits).await?;
         let reply = NewTokenReply {
             cluster: authority.cluster(),
@@ -145,12 +150,12 @@ impl Mds {
         Ok(Empty {}.to_bytes().into())
     }
 
-    fn members<R>(&self, question: impl FnOnce(&Members) -> R) -> R {
+    pub(crate) fn members<R>(&self, question: impl FnOnce(&Members) -> R) -> R {
         question(&self.membership.members.borrow())
     }
 
     /// Makes the rows durable; then they count.
-    async fn commit_members(&self, edits: Edits) -> Result<(), ErrorReply> {
+    pub(crate) async fn commit_members(&self, edits: Edits) -> Result<(), ErrorReply> {
         let rows = self.members(|members| members.rows_of(edits));
         if rows.is_empty() {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_keys::PublicKey;
-use forebay_proto::{DecodeError, TargetId, TargetKind, Uuid, wire_struct};
+use forebay_proto::{DecodeError, Fid, TargetId, TargetKind, Uuid, message::TenantInfo, wire_struct};
 
 use crate::keys::{self, Key};
 
@@ -14,6 +14,9 @@ const NODE: u8 = 1;
 const TOKEN: u8 = 2;
 const TARGET: u8 = 3;
 const BAN: u8 = 4;
+const SIGNING: u8 = 5;
+const TENANT: u8 = 6;
+const TENANCY: u8 = 7;
 
 wire_struct! {
     /// A node that joined.
@@ -51,6 +54,29 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// How capabilities are signed.
+    pub struct SigningRow {
+        /// The master key.
+        pub master: Bytes,
+        /// Number of the key in use.
+        pub number: u32,
+        /// Since when, Unix time.
+        pub since_ns: i64,
+    }
+}
+
+wire_struct! {
+    /// A tenant, by the project of its inodes. A project is never used again: its files may be there.
+    pub struct TenantRow {
+        /// Its highest directory.
+        pub root: Fid,
+        /// False once it is removed.
+        pub exists: bool,
+        pub tenant: TenantInfo,
+    }
+}
+
 /// What a row is about.
 pub enum Row {
     /// How often the map has changed (u32).
@@ -63,6 +89,12 @@ pub enum Row {
     Target(TargetId),
     /// A [`forebay_proto::message::Ban`], by the key that is banned, or the hash of role and name.
     Ban(Vec<u8>),
+    /// A [`SigningRow`].
+    Signing,
+    /// A [`TenantRow`], by its project.
+    Tenant(u32),
+    /// The project (u32) of a node, by its public key, or of a token, by the hash of its secret.
+    Tenancy([u8; 32]),
 }
 
 pub fn changes() -> Key {
@@ -91,6 +123,18 @@ pub fn ban(key: &[u8]) -> Key {
     keys::member(BAN, key)
 }
 
+pub fn signing() -> Key {
+    keys::member(SIGNING, &[])
+}
+
+pub fn tenant(project: u32) -> Key {
+    keys::member(TENANT, &project.to_be_bytes())
+}
+
+pub fn tenancy(key_or_hash: &[u8; 32]) -> Key {
+    keys::member(TENANCY, key_or_hash)
+}
+
 /// A value without its version.
 pub fn content(value: &[u8]) -> Result<&[u8], DecodeError> {
     match value.split_first() {
@@ -113,6 +157,9 @@ pub fn parse(key: &[u8]) -> Result<Row, DecodeError> {
             Row::Target(if *kind == 1 { TargetId::mdt(index) } else { TargetId::ost(index) })
         }
         (BAN, _) => Row::Ban(hash()?.to_vec()),
+        (SIGNING, []) => Row::Signing,
+        (TENANT, _) => Row::Tenant(u32::from_be_bytes(id.try_into().map_err(|_| WRONG)?)),
+        (TENANCY, _) => Row::Tenancy(hash()?),
         _ => return Err(WRONG),
     })
 }
@@ -134,6 +181,9 @@ mod tests {
         let row = TokenRow { role: "ost".into(), expires_ns: 5 };
         assert_eq!(row.to_bytes(), b"\x0f\0\0\0\x03\0\0\0ost\x05\0\0\0\0\0\0\0");
         assert!(content(&[2]).is_err() && content(&[]).is_err());
-        assert!(parse(&[0x2d]).is_err() && parse(&[0x2d, 5]).is_err() && parse(&[0x2d, 1, 7]).is_err());
+        assert_eq!(format!("{:?}", signing()), "2d05");
+        assert_eq!(format!("{:?}", tenant(0x102)), "2d0600000102");
+        assert_eq!(tenancy(&[9; 32]).as_ref(), [&[0x2d, 7][..], &[9; 32]].concat());
+        assert!(parse(&[0x2d]).is_err() && parse(&[0x2d, 8]).is_err() && parse(&[0x2d, 1, 7]).is_err());
     }
 }

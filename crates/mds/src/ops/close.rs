@@ -19,6 +19,10 @@ pub fn keys(request: &Close) -> [Key; 1] {
 pub fn apply(tx: &mut Tx<'_>, request: &Close) -> Step<Closed> {
     let session = tx.origin.session;
     let flags = tx.memory.opens.flags(request.fid, session, request.handle).ok_or(Errno::EBADF)?;
+    let writes = request.wrote || request.inline.is_some();
+    if tx.tenant.is_some() && writes && flags & open_flags::WRITE == 0 {
+        return Err(Errno::EBADF.into());
+    }
     check_set(tx, request)?;
     let mut inode = tx.inode(request.fid)?;
     let before = inode.clone();

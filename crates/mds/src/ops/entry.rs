@@ -127,13 +127,16 @@ impl Tx<'_> {
     }
 
     fn new_inode(&mut self, dir: &Inode, new: NewInode<'_>) -> Inode {
-        let (mode, gid) = perm::inherit(new.caller, dir, new.mode);
+        // What user 0 of a tenant's node makes is nobody's.
+        let squashed = self.tenant.as_ref().map(|tenant| tenant.info.squash(new.caller));
+        let caller = squashed.as_ref().unwrap_or(new.caller);
+        let (mode, gid) = perm::inherit(caller, dir, new.mode);
         let (is_dir, is_file) = (matches!(new.body, Body::Dir(_)), matches!(new.body, Body::File(_)));
         let now_ns = self.origin.now_ns;
         let mut inode = Inode {
             mode,
             nlink: if is_dir { 2 } else { 1 },
-            uid: new.caller.uid,
+            uid: caller.uid,
             gid,
             size: 0,
             atime_ns: now_ns,
@@ -152,6 +155,8 @@ impl Tx<'_> {
             inline: false,
             level: dir.level.filter(|_| is_dir || is_file),
             inline_bound: dir.inline_bound.filter(|_| is_dir || is_file),
+            project: dir.project,
+            guard: None,
             acls: Acls::default(),
             body: new.body,
         };

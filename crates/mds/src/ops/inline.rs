@@ -113,6 +113,11 @@ pub fn read_keys(request: &ReadInline) -> [Key; 2] {
 pub fn read(tx: &mut Tx<'_>, request: &ReadInline) -> Step<EntryReply> {
     tx.wait_while_cut(request.fid)?;
     let inode = tx.inode(request.fid)?;
+    let session = tx.origin.session;
+    let is_read = |(_, fid, flags): &(u64, Fid, u32)| *fid == request.fid && flags & open_flags::READ != 0;
+    if inode.guard.is_some() && !tx.memory.opens.of_session(session).iter().any(is_read) {
+        tx.check_guard(&inode)?;
+    }
     if inode.inline {
         tx.effects.bulk = Some(bytes(tx, request.fid, &inode)?);
     }

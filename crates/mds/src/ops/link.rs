@@ -28,6 +28,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Link) -> Step<EntryReply> {
         return Err(Errno::EPERM.into());
     }
     tx.may_add(&request.caller, &dir)?;
+    Tx::check_project(&dir, &inode)?;
     match inode.nlink {
         0 => tx.adopt_orphan(request.fid)?,
         limits::LINKS.. => return Err(Errno::EMLINK.into()),

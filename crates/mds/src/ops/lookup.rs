@@ -1,9 +1,6 @@
 //! Looks up a name and returns its attributes.
 
-use forebay_proto::{
-    Errno,
-    message::{Lookup, LookupReply, lease_flags},
-};
+use forebay_proto::message::{Lookup, LookupReply, lease_flags};
 
 use crate::{halt::Step, keys, keys::Key, name, perm, tx::Tx};
 
@@ -18,8 +15,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<LookupReply> {
     name::check_any(&request.name)?;
     perm::access(&request.caller, &dir, perm::SEARCH)?;
     if name::is_dots(&request.name) {
-        let body = dir.dir().ok_or(Errno::ENOTDIR)?;
-        let fid = if &request.name[..] == b"." { request.parent } else { body.parent };
+        let fid = if &request.name[..] == b"." { request.parent } else { tx.parent_of(request.parent, &dir)? };
         let inode = if fid == request.parent { dir } else { tx.inode(fid)? };
         return Ok(LookupReply { leases: 0, entry: Some(tx.leased_reply(fid, &inode)) });
     }
@@ -39,7 +35,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Lookup) -> Step<LookupReply> {
 mod tests {
     use super::*;
     use crate::testing::{World, root, user};
-    use forebay_proto::Fid;
+    use forebay_proto::{Errno, Fid};
 
     fn lookup(parent: Fid, name: &str) -> Lookup {
         Lookup { caller: user(7), parent, name: name.to_owned().into() }

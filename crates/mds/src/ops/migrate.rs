@@ -11,7 +11,7 @@
 //! (`Layout::objects`), and a row names the file that owns the objects. The collection reads that row.
 
 use forebay_proto::{
-    Errno, ErrorReply, Fid, Layout, Transno,
+    DecodeError, Errno, ErrorReply, Fid, Layout, Reader, Transno,
     message::{Empty, GetContentVersion, Migrate, MigrateReply},
 };
 
@@ -94,7 +94,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Migrate) -> Step<Empty> {
 pub fn exchange(tx: &mut Tx<'_>, fid: Fid, inode: &mut Inode, other_fid: Fid) -> Step<bool> {
     let Some(mut other) = tx.find_inode(other_fid)? else { return Ok(false) };
     let (Some(old), Some(new)) = (inode.layout().cloned(), other.layout().cloned()) else { return Ok(false) };
-    if inode.inline || other.inline {
+    if inode.inline || other.inline || inode.project != other.project {
         return Ok(false);
     }
     if tx.memory.opens.has_writer(other_fid) || tx.memory.opens.has_writer(fid) || other.size != inode.size {
@@ -126,6 +126,15 @@ fn rename(tx: &mut Tx<'_>, objects: Fid, owner: Fid) -> Option<Fid> {
         crate::varint::put_fid(out, owner);
     });
     Some(objects)
+}
+
+/// Whose the objects are that a row of [`keys::objects`] is about.
+pub fn decode_owner(row: &[u8]) -> Result<Fid, DecodeError> {
+    let mut row = Reader::new(row);
+    match row.u8()? {
+        1 => crate::varint::get_fid(&mut row),
+        _ => Err(DecodeError::new("the owner of objects: a version this program does not know")),
+    }
 }
 
 #[cfg(test)]

@@ -106,7 +106,8 @@ fn check(inode: &Inode, flags: u32, creating: bool) -> Result<(), Errno> {
     }
 }
 
-fn wanted(flags: u32) -> u32 {
+/// What an open with these flags needs.
+pub fn wanted(flags: u32) -> u32 {
     let read = if flags & open_flags::READ != 0 { perm::READ } else { 0 };
     let write = if flags & (open_flags::WRITE | open_flags::TRUNCATE) != 0 { perm::WRITE } else { 0 };
     read | write

@@ -49,6 +49,7 @@ pub fn shows(tx: &mut Tx<'_>, request: &ReadDir) -> Step<Empty> {
 
 fn listed(tx: &Tx<'_>, request: &ReadDir) -> Step<Inode> {
     let dir = tx.dir(request.fid)?;
+    tx.check_guard(&dir)?;
     if dir.nlink > 0 { Ok(dir) } else { Err(Errno::ENOENT.into()) }
 }
 
@@ -69,7 +70,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &ReadDir, entries: &[(u64, Entry)], all: 
     let dir = listed(tx, request)?;
     tx.share_names(request.fid);
     let mut page = Page { request, room: bytes(request), reply: ReadDirReply { entries: Vec::new(), end: false } };
-    let parent = dir.dir().ok_or(Errno::ENOTDIR)?.parent;
+    let parent = tx.parent_of(request.fid, &dir)?;
     for (cookie, name, fid) in [(COOKIE_DOT, ".", request.fid), (COOKIE_DOT_DOT, "..", parent)] {
         let entry = Entry { fid, mode: S_IFDIR, name: Bytes::from_static(name.as_bytes()) };
         if request.cookie < cookie && !page.add(tx, cookie, &entry)? {

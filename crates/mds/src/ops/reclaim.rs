@@ -5,10 +5,10 @@
 use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, ErrorReply,
-    message::{Empty, Reclaim, open_flags},
+    message::{Caller, Empty, OpenHandle, Reclaim, open_flags},
 };
 
-use crate::{halt::Step, keys, keys::Key, ops::open, tx::Tx};
+use crate::{halt::Step, keys, keys::Key, ops::open, perm, tx::Tx};
 
 /// Rows worth prefetching together.
 pub fn keys(_request: &Reclaim) -> [Key; 0] {
@@ -19,6 +19,10 @@ pub fn keys(_request: &Reclaim) -> [Key; 0] {
 /// that the client is closing is not, as the close may have removed it: a resend of the close is answered from the
 /// cached reply, or fails as the handle does not exist.
 pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
+    let named = request.handles.iter().map(|held| held.fid).chain(request.locks.iter().map(|held| held.fid));
+    for fid in named.chain(request.directories.iter().copied()) {
+        tx.check_reach(fid)?;
+    }
     for held in &request.handles {
         let is_known = tx.memory.opens.flags(held.fid, tx.origin.session, held.handle).is_some();
         let is_closing = held.flags & open_flags::CLOSING != 0;
@@ -38,6 +42,7 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
             let message = format!("handle {} of {} is lost: the file was destroyed", held.handle, held.fid);
             return Err(ErrorReply::new(Errno::ESTALE, message).into());
         }
+        check_of_tenant(tx, held)?;
         open::add_handle(tx, held.fid, held.handle, held.flags, false);
     }
     tx.effects.changing.extend(&request.directories);
@@ -45,6 +50,17 @@ pub fn apply(tx: &mut Tx<'_>, request: &Reclaim) -> Step<Empty> {
     let locks = request.locks.iter().filter(|_| !planted(Bug::LocksNotReclaimed));
     tx.effects.locks.extend(locks.map(|held| (session, held.fid, held.lock.clone())));
     Ok(Empty {})
+}
+
+/// A handle that is not in the table is believed only as far as a tenant's node could have opened it.
+fn check_of_tenant(tx: &Tx<'_>, held: &OpenHandle) -> Step<()> {
+    let Some(tenant) = &tx.tenant else { return Ok(()) };
+    let wanted = open::wanted(held.flags);
+    if tenant.is_read_only() && wanted & perm::WRITE != 0 {
+        return Err(Errno::EROFS.into());
+    }
+    let inode = tx.inode(held.fid)?;
+    Ok(perm::access(&Caller { uid: 0, gid: 0, groups: Vec::new() }, &inode, wanted)?)
 }
 
 #[cfg(test)]

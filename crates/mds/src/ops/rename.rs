@@ -61,12 +61,12 @@ pub fn apply(tx: &mut Tx<'_>, request: &Rename) -> Step<Changed> {
         (Ok(to), 0) if to.fid == from.fid => return Ok(Changed { fids: Vec::new(), parents: Vec::new(), leases: 0 }),
         _ => {}
     }
-    check_moves(tx, request, &from, &from_dir, &to_dir)?;
+    check_moves(request, &from, &from_dir, &to_dir)?;
     let dirs = Dirs { from_dir, to_dir };
     match to {
         Ok(to) if request.flags & EXCHANGE != 0 => {
             perm::remove(&request.caller, &dirs.to_dir, &to.inode)?;
-            check_moves(tx, request, &to, &dirs.to_dir, &dirs.from_dir)?;
+            check_moves(request, &to, &dirs.to_dir, &dirs.from_dir)?;
             check_not_below(tx, to.fid, &to.inode, request.from_parent)?;
             check_not_below(tx, from.fid, &from.inode, request.to_parent)?;
             exchange(tx, request, dirs, from, to)
@@ -106,10 +106,10 @@ fn side(tx: &Tx<'_>, parent: Fid, dir: &Inode, name: &[u8]) -> Step<Result<Side,
 }
 
 /// Checks that the caller may move `side` out of its directory and, if it is a directory, give it another parent.
-fn check_moves(tx: &Tx<'_>, request: &Rename, side: &Side, dir: &Inode, target: &Inode) -> Step<()> {
-    let _ = tx;
+fn check_moves(request: &Rename, side: &Side, dir: &Inode, target: &Inode) -> Step<()> {
     perm::remove(&request.caller, dir, &side.inode)?;
     perm::access(&request.caller, target, perm::WRITE | perm::SEARCH)?;
+    Tx::check_project(target, &side.inode)?;
     if side.inode.is_dir() && request.from_parent != request.to_parent {
         perm::access(&request.caller, &side.inode, perm::WRITE)?;
     }
@@ -126,7 +126,7 @@ fn check_not_below(tx: &Tx<'_>, fid: Fid, inode: &Inode, parent: Fid) -> Step<()
         if at == fid {
             return Err(Errno::EINVAL.into());
         }
-        if at == Fid::ROOT {
+        if at == tx.highest() {
             return Ok(());
         }
         at = tx.dir(at)?.dir().ok_or(Errno::ENOTDIR)?.parent;
@@ -272,6 +272,33 @@ mod tests {
         assert_eq!((at(&mut world, Fid::ROOT, "b"), at(&mut world, dir, "c")), (None, Some(fid)));
         let entries = |world: &mut World, fid| world.run(|tx| tx.inode(fid)).dir().unwrap().entries;
         assert_eq!((entries(&mut world, Fid::ROOT), entries(&mut world, dir)), (1, 1));
+    }
+
+    #[test]
+    fn nothing_moves_into_the_subtree_of_a_tenant_or_out_of_it() {
+        let mut world = World::new();
+        let (dir, out) = (world.mkdir(Fid::ROOT, "d"), world.file(Fid::ROOT, "out"));
+        world.run(|tx| {
+            let mut inode = tx.inode(dir)?;
+            inode.project = 5;
+            tx.put_inode(dir, &mut inode);
+            Ok(())
+        });
+        let inner = world.file(dir, "in");
+        assert_eq!(world.run(|tx| tx.inode(inner)).project, 5, "a new file has the project of its directory");
+        for (from, to, flags) in [
+            ((Fid::ROOT, "out"), (dir, "x"), 0),
+            ((dir, "in"), (Fid::ROOT, "x"), 0),
+            ((Fid::ROOT, "out"), (dir, "in"), 0),
+            ((Fid::ROOT, "out"), (dir, "in"), EXCHANGE),
+        ] {
+            assert_eq!(world.errno(|tx| apply(tx, &rename(from, to, flags))), Errno::EXDEV, "{from:?} {to:?}");
+        }
+        for (fid, parent) in [(out, dir), (inner, Fid::ROOT)] {
+            let link = forebay_proto::message::Link { caller: root(), fid, parent, name: "y".into() };
+            assert_eq!(world.errno(|tx| crate::ops::link::apply(tx, &link)), Errno::EXDEV);
+        }
+        world.run(|tx| apply(tx, &rename((dir, "in"), (dir, "x"), 0)));
     }
 
     #[test]

@@ -74,7 +74,9 @@ pub fn set(tx: &mut Tx<'_>, request: &SetAttr, inode: &mut Inode) -> Step<()> {
         change_owner(request, inode);
     }
     if has(set_attr::MODE) {
-        inode.mode = inode.mode & !0o7777 | perm::chmod(&request.caller, inode.gid, request.mode);
+        let bits = perm::chmod(&request.caller, inode.gid, request.mode);
+        let bits = tx.tenant.as_ref().map_or(bits, |tenant| tenant.strip_setgid(inode.gid, bits));
+        inode.mode = inode.mode & !0o7777 | bits;
         xattr::chmod_acl(tx, request.fid, inode)?;
     }
     if has(set_attr::SIZE) {
@@ -97,7 +99,9 @@ fn check(tx: &Tx<'_>, request: &SetAttr, inode: &Inode) -> Result<(), Errno> {
     }
     if has(set_attr::UID | set_attr::GID) {
         let given = |bit, value| if request.mask & bit != 0 { Some(value) } else { None };
-        perm::chown(caller, inode, given(set_attr::UID, request.uid), given(set_attr::GID, request.gid))?;
+        let (uid, gid) = (given(set_attr::UID, request.uid), given(set_attr::GID, request.gid));
+        perm::chown(caller, inode, uid, gid)?;
+        tx.tenant.as_ref().map_or(Ok(()), |tenant| tenant.check_owner(inode, uid, gid))?;
     }
     if has(set_attr::ATIME_NOW | set_attr::MTIME_NOW) && perm::owner(caller, inode).is_err() {
         perm::access(caller, inode, perm::WRITE)?;

@@ -118,7 +118,7 @@ pub fn set(tx: &mut Tx<'_>, request: &SetXattr) -> Step<Empty> {
     tx.need_space()?;
     let mut list = tx.xattrs(request.fid, &inode)?;
     let before = (inode.mode, list.len());
-    if acl::is_acl(&request.name) && !set_acl(request, &mut inode)? {
+    if acl::is_acl(&request.name) && !set_acl(tx, request, &mut inode)? {
         list.retain(|(name, _)| *name != request.name);
         if (inode.mode, list.len()) != before {
             write(tx, request.fid, &mut inode, &list);
@@ -206,7 +206,7 @@ fn check_acl(caller: &Caller, inode: &Inode, name: &[u8], change: bool) -> Resul
 }
 
 /// Takes over an access list's mode. False if the list need not be stored: the mode expresses the same.
-fn set_acl(request: &SetXattr, inode: &mut Inode) -> Result<bool, Errno> {
+fn set_acl(tx: &Tx<'_>, request: &SetXattr, inode: &mut Inode) -> Result<bool, Errno> {
     if request.value.is_empty() {
         return Ok(false);
     }
@@ -216,6 +216,7 @@ fn set_acl(request: &SetXattr, inode: &mut Inode) -> Result<bool, Errno> {
     }
     // A caller outside the group loses set-group-id, as with chmod.
     let bits = perm::chmod(&request.caller, inode.gid, inode.mode & 0o7000 | list.mode());
+    let bits = tx.tenant.as_ref().map_or(bits, |tenant| tenant.strip_setgid(inode.gid, bits));
     inode.mode = inode.mode & S_IFMT | bits;
     Ok(list.is_extended())
 }

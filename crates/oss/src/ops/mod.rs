@@ -16,6 +16,7 @@ mod raise_size;
 mod read;
 mod remove_written;
 mod reserve_append;
+mod set_capability_keys;
 mod statfs;
 mod truncate;
 mod watch_size;
@@ -71,6 +72,7 @@ pub async fn dispatch(oss: &Rc<Oss>, ctx: &Context, op: Op, body: &[u8], bulk: B
         Op::TruncateObject => truncate::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Punch => punch::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::Destroy => destroy::run(oss, ctx, Decode::from_bytes(body)?).await,
+        Op::SetCapabilityKeys => set_capability_keys::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::FenceLayout => fence_layout::run(oss, Decode::from_bytes(body)?).await,
         Op::GetObject => get_object::run(oss, ctx, Decode::from_bytes(body)?).await,
         Op::OstStatFs => Ok(statfs::run(oss)),

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 
-use super::MapTarget;
-use crate::{TargetId, Uuid, wire_struct};
+use super::{Caller, MapTarget};
+use crate::{Fid, TargetId, Uuid, wire_struct};
 
 wire_struct! {
     /// A node that nobody talks to any more.
@@ -50,6 +50,8 @@ wire_struct! {
         pub role: String,
         /// How long it may be used, in seconds.
         pub ttl_s: u64,
+        /// The tenant of the client that uses it; empty: none.
+        pub tenant: String,
     }
 }
 
@@ -125,6 +127,8 @@ wire_struct! {
         pub banned: bool,
         /// Its targets.
         pub targets: Vec<TargetId>,
+        /// Its tenant; empty: none.
+        pub tenant: String,
     }
 }
 
@@ -135,6 +139,8 @@ wire_struct! {
         pub role: String,
         /// When it ends, Unix time.
         pub expires_ns: i64,
+        /// The tenant of the client that uses it; empty: none.
+        pub tenant: String,
     }
 }
 
@@ -171,5 +177,124 @@ wire_struct! {
         pub role: String,
         /// Its name.
         pub name: String,
+    }
+}
+
+/// Bits of [`TenantInfo::flags`].
+pub mod tenant_flags {
+    /// Its nodes change nothing.
+    pub const READ_ONLY: u32 = 1;
+    /// User 0 of its nodes stays user 0, within the subtree.
+    pub const ROOT: u32 = 2;
+}
+
+wire_struct! {
+    /// User or group ids, both ends included.
+    pub struct IdRange {
+        /// First.
+        pub first: u32,
+        /// Last.
+        pub last: u32,
+    }
+}
+
+wire_struct! {
+    /// A tenant: what the nodes that joined for it may do.
+    pub struct TenantInfo {
+        /// Its name.
+        pub name: String,
+        /// Path of its subtree; for people, as the directory may be renamed.
+        pub path: String,
+        /// Users that its nodes may act as; empty: all but 0.
+        pub users: Vec<IdRange>,
+        /// Groups that they may act as; empty: all but 0.
+        pub groups: Vec<IdRange>,
+        /// Who everybody else is.
+        pub squash_uid: u32,
+        /// The group of everybody else.
+        pub squash_gid: u32,
+        /// [`tenant_flags`].
+        pub flags: u32,
+        /// When its nodes lose their access, Unix time; 0: never.
+        pub expires_ns: i64,
+    }
+}
+
+impl TenantInfo {
+    /// Whether its nodes may act as this user.
+    pub fn allows_user(&self, uid: u32) -> bool {
+        self.allows(&self.users, uid)
+    }
+
+    /// Whether its nodes may act as this group.
+    pub fn allows_group(&self, gid: u32) -> bool {
+        self.allows(&self.groups, gid)
+    }
+
+    /// User and group 0 are allowed only by [`tenant_flags::ROOT`], whatever the ranges are.
+    fn allows(&self, ranges: &[IdRange], id: u32) -> bool {
+        match id {
+            0 => self.flags & tenant_flags::ROOT != 0,
+            _ => ranges.is_empty() || ranges.iter().any(|range| (range.first..=range.last).contains(&id)),
+        }
+    }
+
+    /// True if user 0 of its nodes is anybody to what this user owns.
+    pub fn guards(&self, owner: u32) -> bool {
+        self.flags & tenant_flags::ROOT == 0 && !self.allows_user(owner) && owner != self.squash_uid
+    }
+
+    /// Who owns what `caller` makes, and who it is where another user acts than those allowed.
+    pub fn squash(&self, caller: &Caller) -> Caller {
+        if !self.allows_user(caller.uid) {
+            return Caller { uid: self.squash_uid, gid: self.squash_gid, groups: Vec::new() };
+        }
+        let gid = if self.allows_group(caller.gid) { caller.gid } else { self.squash_gid };
+        let groups = caller.groups.iter().copied().filter(|gid| self.allows_group(*gid)).collect();
+        Caller { uid: caller.uid, gid, groups }
+    }
+}
+
+wire_struct! {
+    /// Makes a tenant. Its subtree is a directory without entries.
+    pub struct NewTenant {
+        /// The tenant.
+        pub tenant: TenantInfo,
+    }
+}
+
+wire_struct! {
+    /// Asks for all tenants.
+    pub struct ListTenants {}
+}
+
+wire_struct! {
+    /// The tenants, ordered by name.
+    pub struct ListTenantsReply {
+        /// All of them.
+        pub tenants: Vec<TenantInfo>,
+    }
+}
+
+wire_struct! {
+    /// Removes a tenant that has no nodes. Its files stay.
+    pub struct RemoveTenant {
+        /// Its name.
+        pub name: String,
+    }
+}
+
+wire_struct! {
+    /// Asks where the sender's root is.
+    pub struct GetRoot {}
+}
+
+wire_struct! {
+    /// The sender's root.
+    pub struct RootReply {
+        /// The directory.
+        pub root: Fid,
+        /// The sender's tenant, if it has one.
+        pub tenant: Option<TenantInfo>,
     }
 }

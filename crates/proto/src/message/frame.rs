@@ -1,6 +1,6 @@
 //! The fixed header in front of every frame.
 
-use super::CommitLevel;
+use super::{Capability, CommitLevel};
 use crate::{DecodeError, Errno, Incarnation, Reader, SessionId, Transno, Writer, crc, limits};
 
 /// Bytes of a frame's header.
@@ -60,8 +60,8 @@ pub struct FrameHeader {
     pub lease_epoch: u64,
     /// The job on whose behalf the request is made, for statistics; 0 = unknown.
     pub job: u64,
-    /// Reserved for authentication; zero.
-    pub authentication: [u8; 16],
+    /// Request to an OST: the MDT's word that the sender may use the object; all zero where none is needed.
+    pub capability: Capability,
     /// Bytes of the body that follows the header.
     pub body_bytes: u32,
     /// CRC-64/NVME of the body.
@@ -91,7 +91,7 @@ impl FrameHeader {
             credits: 0,
             lease_epoch: 0,
             job: 0,
-            authentication: [0; 16],
+            capability: Capability::NONE,
             body_bytes: 0,
             body_sum: 0,
             bulk_bytes: 0,
@@ -122,14 +122,15 @@ impl FrameHeader {
         w.u16(self.op);
         w.u64(self.lease_epoch);
         w.u64(self.job);
-        w.bytes(&self.authentication);
+        w.bytes(&self.capability.tag);
         w.u8(self.level.number());
-        w.bytes(&[0; 3]);
+        w.u8(self.capability.rights);
+        w.bytes(&[0; 2]);
         w.u32(self.body_bytes);
         w.u64(self.body_sum);
         w.u32(self.bulk_bytes);
         w.i64(self.time_ns);
-        w.bytes(&[0; 4]);
+        w.u32(self.capability.key);
         let sum = crc::crc64(&w.as_slice()[..FRAME_HEADER_BYTES - 8]);
         w.u64(sum);
         w.into_vec().try_into().expect("the fields above are 128 bytes")
@@ -171,13 +172,15 @@ impl FrameHeader {
         header.op = r.u16()?;
         header.lease_epoch = r.u64()?;
         header.job = r.u64()?;
-        header.authentication = r.array()?;
+        header.capability.tag = r.array()?;
         header.level = CommitLevel::from_number(r.u8()?).ok_or(DecodeError::new("frame: unknown commit level"))?;
-        r.take(3)?;
+        header.capability.rights = r.u8()?;
+        r.take(2)?;
         header.body_bytes = r.u32()?;
         header.body_sum = r.u64()?;
         header.bulk_bytes = r.u32()?;
         header.time_ns = r.i64()?;
+        header.capability.key = r.u32()?;
         if header.body_bytes as usize > limits::BODY_BYTES || header.bulk_bytes as usize > limits::BULK_BYTES {
             return Err(DecodeError::new("frame: body or bulk is longer than the protocol allows"));
         }

@@ -4,6 +4,7 @@
 //! the body and never copied into it). `docs/protocol.md` has the byte maps.
 
 mod attributes;
+mod capability;
 mod choices;
 mod cluster;
 mod common;
@@ -14,6 +15,7 @@ mod mds;
 mod oss;
 
 pub use attributes::*;
+pub use capability::*;
 pub use choices::*;
 pub use cluster::*;
 pub use common::*;
@@ -113,6 +115,14 @@ operations! {
     BanNode = 16, Control, BanNode -> Empty;
     /// Removes a node; needs no session.
     RemoveNode = 17, Control, RemoveNode -> Empty;
+    /// Makes a tenant; needs no session.
+    NewTenant = 18, Control, NewTenant -> Empty;
+    /// The tenants; needs no session.
+    ListTenants = 19, Control, ListTenants -> ListTenantsReply;
+    /// Removes a tenant; needs no session.
+    RemoveTenant = 20, Control, RemoveTenant -> Empty;
+    /// Which directory is the sender's root; needs no session.
+    GetRoot = 21, Control, GetRoot -> RootReply;
 
     /// Leases a sequence of fids.
     LeaseSequence = 32, Modify, LeaseSequence -> LeaseSequenceReply;
@@ -175,6 +185,9 @@ operations! {
     /// Replied to when objects of deleted files are destroyed on some OSTs, or after a while.
     FinishDestroys = 67, Read, FinishDestroys -> FinishDestroysReply;
 
+    /// A capability for the objects of a file; outside of the slots.
+    Authorize = 71, Control, Authorize -> AuthorizeReply;
+
     /// Chooses OSTs for parts of a file that have none, or whose OSTs have no space.
     ExtendLayout = 60, Modify, ExtendLayout -> Empty;
 
@@ -231,4 +244,6 @@ operations! {
     RemoveWritten = 149, Modify, RemoveWritten -> Empty;
     /// Refuses requests under older generations of a file's layout (from the MDT).
     FenceLayout = 150, Read, FenceLayout -> Empty;
+    /// Tells with which keys capabilities are signed (from the MDT).
+    SetCapabilityKeys = 151, Modify, SetCapabilityKeys -> Empty;
 }

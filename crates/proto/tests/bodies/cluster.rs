@@ -9,7 +9,7 @@ pub fn add(samples: &mut Samples) {
     samples.exchange(vec![SetBans { bans: bans() }], vec![Empty {}]);
     let mut n = Numbers::default();
     samples.exchange(
-        vec![NewToken { role: n.text(), ttl_s: n.u64() }],
+        vec![NewToken { role: n.text(), ttl_s: n.u64(), tenant: n.text() }],
         vec![NewTokenReply { cluster: n.uuid(), authority: n.name(), secret: n.name() }],
     );
     let mut n = Numbers::default();
@@ -29,6 +29,28 @@ pub fn add(samples: &mut Samples) {
     let mut n = Numbers::default();
     samples.exchange(vec![BanNode { role: n.text(), name: n.text(), lift: true }], vec![Empty {}]);
     samples.exchange(vec![RemoveNode { role: n.text(), name: n.text() }], vec![Empty {}]);
+    samples.exchange(vec![NewTenant { tenant: tenant() }], vec![Empty {}]);
+    samples.exchange(vec![ListTenants {}], vec![ListTenantsReply { tenants: vec![tenant()] }]);
+    let mut n = Numbers::default();
+    samples.exchange(vec![RemoveTenant { name: n.text() }], vec![Empty {}]);
+    let root = RootReply { root: n.fid(), tenant: Some(tenant()) };
+    samples.exchange(vec![GetRoot {}], vec![root]);
+}
+
+fn tenant() -> TenantInfo {
+    let mut n = Numbers::default();
+    let mut range = || IdRange { first: n.u32(), last: n.u32() };
+    let (users, groups) = (vec![range(), range()], vec![range()]);
+    TenantInfo {
+        name: n.text(),
+        path: n.text(),
+        users,
+        groups,
+        squash_uid: n.u32(),
+        squash_gid: n.u32(),
+        flags: n.u32(),
+        expires_ns: n.i64(),
+    }
 }
 
 fn ban(n: &mut Numbers) -> Ban {
@@ -49,7 +71,8 @@ fn nodes() -> ListNodesReply {
         expires_ns: n.i64(),
         banned: true,
         targets: vec![TargetId::ost(n.u32())],
+        tenant: n.text(),
     };
-    let token = TokenInfo { role: n.text(), expires_ns: n.i64() };
+    let token = TokenInfo { role: n.text(), expires_ns: n.i64(), tenant: n.text() };
     ListNodesReply { epoch: n.u32(), nodes: vec![node], bans: vec![ban(&mut n)], tokens: vec![token] }
 }

@@ -66,6 +66,9 @@ fn files(samples: &mut Samples) {
     let n = &mut Numbers::default();
     samples.exchange(vec![Outline { fid: n.fid() }], entry_replies());
     samples.exchange(vec![ReadInline { fid: n.fid() }], entry_replies());
+    let n = &mut Numbers::default();
+    let reply = AuthorizeReply { key: n.u32(), rights: n.u32(), tag: n.name() };
+    samples.exchange(vec![Authorize { object: n.fid(), node: n.name() }], vec![reply]);
 }
 
 fn attributes(samples: &mut Samples) {

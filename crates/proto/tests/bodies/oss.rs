@@ -75,6 +75,11 @@ pub fn add(samples: &mut Samples) {
     appends(samples);
     let n = &mut Numbers::default();
     samples.exchange(vec![FenceLayout { fid: n.fid(), layout_generation: n.u32() }], vec![Empty {}]);
+    let n = &mut Numbers::default();
+    samples.exchange(
+        vec![SetCapabilityKeys { keys: vec![NumberedKey { number: n.u32(), secret: n.name() }] }],
+        vec![Empty {}],
+    );
 }
 
 fn appends(samples: &mut Samples) {

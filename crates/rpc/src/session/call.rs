@@ -5,8 +5,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use forebay_env::{Boxed, Side, sync::oneshot};
 use forebay_proto::{
-    Decode, limits as proto_limits,
-    message::{Class, FrameHeader, FrameKind, Op, Operation},
+    Decode, Errno, limits as proto_limits,
+    message::{Capability, Class, FrameHeader, FrameKind, Needs, Op, Operation, object_of},
 };
 
 use super::{
@@ -22,9 +22,35 @@ pub(super) async fn call<O: Operation>(
     call: Call,
     reserved: Option<(Lease, Pin)>,
 ) -> Result<Called<O::Reply>, RpcError> {
-    let received = exchange(inner, O::OP, request.to_bytes().into(), call, reserved).await?;
+    let received = authorized(inner, O::OP, request.to_bytes().into(), call, reserved).await?;
     let reply = read_reply::<O>(&received)?;
-    Ok(Called { reply, transno: received.header.transno, bulk: received.bulk })
+    Ok(Called { reply, transno: received.header.transno, capability: received.header.capability, bulk: received.bulk })
+}
+
+/// The call, with a capability where the session's target asks for one. Keys end: then with the next.
+fn authorized<'a>(
+    inner: &'a Rc<Inner>,
+    op: Op,
+    body: Bytes,
+    call: Call,
+    mut reserved: Option<(Lease, Pin)>,
+) -> Boxed<'a, Result<Received, RpcError>> {
+    let needed = if inner.capabilities.borrow().is_some() { op.needs() } else { Needs::Session };
+    if !matches!(needed, Needs::Capability(_)) {
+        return exchange(inner, op, body, call, reserved, Capability::NONE);
+    }
+    Box::pin(async move {
+        // Before the call has a slot: others may need theirs for the answer.
+        let mut capability = inner.capability(op, &body, None).await?;
+        loop {
+            match exchange(inner, op, body.clone(), call.clone(), reserved.take(), capability).await {
+                Err(error) if error.errno() == Errno::CAPABILITY => {
+                    capability = inner.capability(op, &body, Some(capability)).await?;
+                }
+                done => return done,
+            }
+        }
+    })
 }
 
 /// The call, for any operation.
@@ -34,6 +60,7 @@ fn exchange<'a>(
     body: Bytes,
     call: Call,
     reserved: Option<(Lease, Pin)>,
+    capability: Capability,
 ) -> Boxed<'a, Result<Received, RpcError>> {
     Box::pin(async move {
         let bulk_bytes: usize = call.bulk.iter().map(Bytes::len).sum();
@@ -56,7 +83,7 @@ fn exchange<'a>(
             return Err(RpcError::Evicted("the target ended the session before this was sent".into()));
         }
         let mut header = FrameHeader::new(FrameKind::Request, op as u16);
-        (header.level, header.job) = (call.level, call.job);
+        (header.level, header.job, header.capability) = (call.level, call.job, capability);
         let (waiter, reply) = oneshot::channel();
         let fids = [call.fid, call.directory];
         let is_bound = call.evictions.is_some();
@@ -108,10 +135,30 @@ impl Inner {
         if !self.is_up() {
             return Err(away());
         }
-        let (waiter, reply) = oneshot::channel();
-        self.send_control(request, Control::Call(waiter));
-        let body = reply.await.map_err(|_| away())??;
+        let mut capability = self.capability(O::OP, &request.to_bytes(), None).await?;
+        let body = loop {
+            let (waiter, reply) = oneshot::channel();
+            self.send_control_with(request, Control::Call(waiter), capability);
+            match reply.await.map_err(|_| away())? {
+                Err(error) if error.errno() == Errno::CAPABILITY && self.capabilities.borrow().is_some() => {
+                    capability = self.capability(O::OP, &request.to_bytes(), Some(capability)).await?;
+                }
+                done => break done?,
+            }
+        };
         O::Reply::from_bytes(&body).map_err(|e| RpcError::Protocol(format!("reply to {}: {e}", O::OP.name())))
+    }
+
+    /// The capability that a request needs; none for most.
+    async fn capability(&self, op: Op, body: &[u8], refused: Option<Capability>) -> Result<Capability, RpcError> {
+        let capabilities = self.capabilities.borrow().clone();
+        let (Some(capabilities), Needs::Capability(right)) = (capabilities, op.needs()) else {
+            return Ok(Capability::NONE);
+        };
+        match object_of(op, body) {
+            Some(object) => capabilities.get(object, right, refused).await,
+            None => Ok(Capability::NONE),
+        }
     }
 
     /// Sends the request in a slot if the target serves requests now. Otherwise it is sent with the resends.

@@ -13,11 +13,11 @@ use forebay_env::{
 };
 use forebay_proto::{
     ClientId, Fid, Incarnation, SessionId, Transno, Uuid,
-    message::{Disconnect, FrameHeader, FrameKind, Operation, Ping, Reclaim},
+    message::{Capability, Disconnect, FrameHeader, FrameKind, Operation, Ping, Reclaim},
 };
 
 use super::{
-    Lost, SessionOptions, SessionState, SessionStats,
+    Capabilities, Lost, SessionOptions, SessionState, SessionStats,
     replay::{Entry, ReplayList},
     slots::Slots,
 };
@@ -45,6 +45,7 @@ pub(super) struct Inner {
     pub lost: RefCell<Option<LostHook>>,
     pub reclaim: RefCell<Option<ReclaimHook>>,
     pub granted: RefCell<Option<GrantedHook>>,
+    pub capabilities: RefCell<Option<Rc<dyn Capabilities>>>,
     pub restarted: RefCell<Option<RestartedHook>>,
     /// Raised when the session is over for good.
     pub over: Latch,
@@ -161,6 +162,7 @@ impl Inner {
             lost: RefCell::default(),
             reclaim: RefCell::default(),
             granted: RefCell::default(),
+            capabilities: RefCell::default(),
             restarted: RefCell::default(),
             over: Latch::default(),
             changed: Notify::new(),
@@ -234,10 +236,16 @@ impl Inner {
 
     /// Sends a request outside of the slots, if there is a connection.
     pub fn send_control<O: Operation>(&self, request: &O, control: Control) {
+        self.send_control_with(request, control, Capability::NONE);
+    }
+
+    /// The same, with a capability.
+    pub fn send_control_with<O: Operation>(&self, request: &O, control: Control, capability: Capability) {
         let mut state = self.state.borrow_mut();
         state.control_sequence += 1;
         let mut header = FrameHeader::new(FrameKind::Request, O::OP as u16);
         (header.slot, header.sequence) = (limits::CONTROL_SLOT, state.control_sequence);
+        header.capability = capability;
         if state.send(&self.env, header, request.to_bytes().into(), Vec::new()) {
             let sequence = state.control_sequence;
             state.controls.insert(sequence, control);

@@ -12,10 +12,10 @@ mod slots;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use forebay_env::Env;
+use forebay_env::{Boxed, Env};
 use forebay_proto::{
     ClientId, Fid, Incarnation, TargetId, Transno, Uuid,
-    message::{CommitLevel, Operation, Reclaim},
+    message::{Capability, CommitLevel, Operation, Reclaim},
 };
 
 use self::inner::Inner;
@@ -36,6 +36,13 @@ pub struct SessionOptions {
     pub description: String,
     /// Bound of the bytes pinned for replay; usually shared by all sessions of the client.
     pub pins: PinBudget,
+}
+
+/// Where capabilities come from.
+pub trait Capabilities {
+    /// One for the object, with at least this right ([`forebay_proto::message::rights`]). `refused`: the target does not
+    /// take this one (any more).
+    fn get(&self, object: Fid, right: u8, refused: Option<Capability>) -> Boxed<'_, Result<Capability, RpcError>>;
 }
 
 /// A slot reserved for a call. When dropped, other calls may use it.
@@ -77,6 +84,8 @@ pub struct Called<R> {
     pub transno: Transno,
     /// Bulk of the reply, in memory that a device can write from.
     pub bulk: Bytes,
+    /// What came with the reply to an Open or Create.
+    pub capability: Capability,
 }
 
 /// Changes that were lost by an eviction, or by a replay that failed.
@@ -274,6 +283,11 @@ impl ClientSession {
     /// must use no more than that until it is granted anew.
     pub fn set_granted(&self, bytes: impl Fn() -> u64 + 'static) {
         *self.inner().granted.borrow_mut() = Some(Rc::new(bytes));
+    }
+
+    /// OST: sets where the capabilities come from that the target asks for. Without, requests have none.
+    pub fn set_capabilities(&self, from: Rc<dyn Capabilities>) {
+        *self.inner().capabilities.borrow_mut() = Some(from);
     }
 
     /// Called when the target turns out to have restarted, before it receives anything from this session.

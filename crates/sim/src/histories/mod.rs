@@ -101,8 +101,9 @@ const FAULTS_PER_ROUND: u64 = 12;
 pub fn run_history(seed: u64, options: &HistoryOptions) -> Result<HistoryReport, String> {
     let sim = Sim::new(seed);
     sim.set_trace(options.trace);
-    tls::draw(&sim);
+    let servers = tls::draw(&sim);
     let run = Run::new(&sim, options);
+    servers.into_iter().for_each(|network| sim.set_network_of_new_nodes(network));
     sim.block_on(run.whole()).map_err(|error| {
         format!("seed {seed}: {error}\nrepeat it: cargo run --release -p xtask -- seed {seed} --of histories --trace")
     })

@@ -3,93 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use forebay_client::{Client, CommitLevel, LayoutSpec, OpenFile, OpenMode};
-use forebay_env::{
-    Network,
-    sim::{NodeId, Sim},
-};
+use forebay_client::{Client, LayoutSpec, OpenFile, OpenMode};
+use forebay_env::{Network, sim::Sim};
 use forebay_keys::{Authority, Keys, NodeKey, Role};
-use forebay_proto::{Errno, ErrorReply, Fid, TargetId, Uuid, message::*};
-use forebay_rpc::RpcError;
-use forebay_sim::{Cluster, ClusterOptions, tls};
+use forebay_proto::{Errno, Fid, TargetId, Uuid, message::*};
 
-use crate::scene::caller;
+use crate::{scene::caller, site::Site};
 
 const UUID: Uuid = Uuid([1; 16]);
-
-/// A cluster whose MGS takes hosts that join.
-struct Site {
-    sim: Sim,
-    cluster: Cluster,
-    authority: Arc<Authority>,
-}
-
-impl Site {
-    async fn of(sim: &Sim) -> Self {
-        let cluster = Cluster::format(sim, ClusterOptions { osts: 2, ..ClusterOptions::default() }).await;
-        let authority = Arc::new(Authority::make(UUID).expect("an authority"));
-        cluster.set_authority(authority.clone());
-        let site = Self { sim: sim.clone(), cluster, authority };
-        (0..3).for_each(|number| site.boot(number));
-        site
-    }
-
-    /// Starts a server as a new process: it knows nothing of bans.
-    fn boot(&self, number: usize) {
-        let role = if number == 0 { Role::Mds } else { Role::Ost };
-        self.give(self.cluster.servers[number].node, role, &format!("server{number}"));
-        self.cluster.boot(number);
-    }
-
-    fn give(&self, node: NodeId, role: Role, name: &str) {
-        let keys = tls::keys_of(&self.authority, role, name).expect("keys");
-        self.sim.set_network(node, Network::Keys(Arc::new(keys)));
-    }
-
-    fn node(&self, role: Role, name: &str) -> NodeId {
-        let node = self.sim.add_node(name);
-        self.give(node, role, name);
-        node
-    }
-
-    async fn ask<O: Operation>(&self, node: NodeId, request: &O) -> Result<O::Reply, ErrorReply> {
-        let addresses = [self.cluster.servers[0].address.clone()];
-        loop {
-            match forebay_rpc::ask(&self.sim.env(node), &addresses, request).await {
-                Ok(reply) => return Ok(reply),
-                Err(RpcError::Reply(error)) if error.errno == Errno::RECOVERING => {}
-                Err(RpcError::Reply(error)) => return Err(error),
-                Err(RpcError::Protocol(words)) => return Err(ErrorReply::new(Errno::EPROTO, words)),
-                Err(_) => {}
-            }
-            self.sim.sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    async fn token(&self, admin: NodeId) -> NewTokenReply {
-        self.ask(admin, &NewToken { role: "ost".into(), ttl_s: 3600 }).await.expect("a token")
-    }
-
-    /// A machine that knows a token, and has no certificate.
-    fn newcomer(&self, name: &str, token: &NewTokenReply) -> NodeId {
-        let node = self.sim.add_node(name);
-        let key = forebay_keys::PublicKey(token.authority[..].try_into().expect("a key"));
-        let keys = Keys::to_join(token.cluster, &key).expect("keys");
-        self.sim.set_network(node, Network::Keys(Arc::new(keys)));
-        node
-    }
-
-    fn join_request(&self, node: NodeId, name: &str, token: &NewTokenReply, key: &NodeKey) -> Join {
-        let (secret, key) = (token.secret.clone(), key.public_key().to_vec().into());
-        Join { secret, name: name.into(), key, osts: 1, unix_ns: self.sim.env(node).unix_time().0 }
-    }
-
-    async fn mount(&self, node: NodeId) -> Client {
-        let mount = self.cluster.mount(node, CommitLevel::Data);
-        let mounted = self.sim.env(node).timeout(Duration::from_secs(20), mount).await;
-        mounted.expect("it mounts in time").expect("it mounts")
-    }
-}
 
 async fn make(client: &Client, name: &[u8], ost: u32) -> OpenFile {
     let layout = LayoutSpec { stripe_index: ost, stripe_count: 1, ..LayoutSpec::inherit() };
@@ -109,7 +30,7 @@ fn a_host_that_joins_with_a_token_takes_files_and_is_a_member_after_power_cuts()
         let mut site = Site::of(&sim).await;
         let admin = site.node(Role::Admin, "admin");
         let client = site.mount(site.node(Role::Client, "n1")).await;
-        let token = site.token(admin).await;
+        let token = site.token(admin, "ost", "").await;
         let host = site.newcomer("h2", &token);
         let key = NodeKey::make().expect("a key");
         let join = site.join_request(host, "h2", &token, &key);
@@ -155,9 +76,9 @@ fn whoever_has_no_certificate_may_only_join_and_only_an_admin_changes_who_is_in(
     let sim = Sim::new(2);
     sim.block_on(async {
         let site = Site::of(&sim).await;
-        let token = site.token(site.node(Role::Admin, "admin")).await;
+        let token = site.token(site.node(Role::Admin, "admin"), "ost", "").await;
         let stranger = site.newcomer("stranger", &token);
-        let new_token = NewToken { role: "admin".into(), ttl_s: 60 };
+        let new_token = NewToken { role: "admin".into(), ttl_s: 60, tenant: String::new() };
         let ban = BanNode { role: "client".into(), name: "n1".into(), lift: false };
         let set_bans = SetBans { bans: Bans { epoch: 9, bans: Vec::new() } };
         for refused in [

@@ -27,7 +27,7 @@ impl World {
     }
 
     fn token(&mut self, role: &str, secret: &[u8; 16]) {
-        let edits = self.members.new_token(role, 60, secret_hash(secret), NOW_NS);
+        let edits = self.members.new_token(&of(role, 60), secret_hash(secret), NOW_NS);
         self.commit(edits.expect("a token"));
     }
 
@@ -48,6 +48,10 @@ impl World {
     fn bans(&self) -> Vec<Ban> {
         self.members.bans(1).bans
     }
+}
+
+fn of(role: &str, ttl_s: u64) -> NewToken {
+    NewToken { role: role.into(), ttl_s, tenant: String::new() }
 }
 
 fn host(name: &str, number: u8, osts: u32) -> Join {
@@ -118,22 +122,22 @@ fn whoever_may_not_join_is_told_why() {
 fn tokens_are_for_roles_that_can_join_and_end() {
     let mut world = World::default();
     for role in ["mds", "router"] {
-        refused(world.members.new_token(role, 60, [0; 32], NOW_NS), "no host joins as");
+        refused(world.members.new_token(&of(role, 60), [0; 32], NOW_NS), "no host joins as");
     }
-    refused(world.members.new_token("king", 60, [0; 32], NOW_NS), "not a role");
+    refused(world.members.new_token(&of("king", 60), [0; 32], NOW_NS), "not a role");
     for ttl in [0, 31 * 24 * 3600] {
-        refused(world.members.new_token("ost", ttl, [0; 32], NOW_NS), "30 days");
+        refused(world.members.new_token(&of("ost", ttl), [0; 32], NOW_NS), "30 days");
     }
     for number in 0..limits::TOKENS as u32 {
         let mut hash = [0; 32];
         hash[..4].copy_from_slice(&number.to_le_bytes());
-        let edits = world.members.new_token("ost", 60, hash, NOW_NS).expect("a token");
+        let edits = world.members.new_token(&of("ost", 60), hash, NOW_NS).expect("a token");
         edits.rows.iter().for_each(|(key, value)| {
             world.members.row(key.as_ref(), value.as_deref()).expect("a row");
         });
     }
-    refused(world.members.new_token("ost", 60, [1; 32], NOW_NS), "1000 tokens");
-    world.members.new_token("ost", 60, [1; 32], NOW_NS + 61 * SECOND).expect("those have ended");
+    refused(world.members.new_token(&of("ost", 60), [1; 32], NOW_NS), "1000 tokens");
+    world.members.new_token(&of("ost", 60), [1; 32], NOW_NS + 61 * SECOND).expect("those have ended");
     assert_eq!(world.members.list(1, NOW_NS).tokens.len(), 1000);
     assert_eq!(world.members.list(1, NOW_NS + 61 * SECOND).tokens.len(), 0);
 }
