@@ -267,7 +267,7 @@ fn rows_of_an_ost_that_disagree_are_found() {
         put(store, &object_key(fid(0)), object(10, 1)).await;
         delete(store, &object_key(fid(3))).await;
         put(store, &object_key(fid(9)), vec![1, 2]).await;
-        put(store, b"\x81what", "is this").await;
+        put(store, b"\x82what", "is this").await;
         put(store, b"\x11\0\0\0\0\0\0\0\x07\0\0", vec![9]).await;
         put(store, &object_key(fid(10)), object(0, 1 << 50)).await;
     });

@@ -1,9 +1,7 @@
 //! `forebay node`: the hosts of a cluster that joined with a token, and who is banned.
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
-use forebay_command::{error::CliResult, table, units::write_duration};
+use forebay_command::{error::CliResult, table, units::write_left};
 use forebay_env::real;
 use forebay_keys::Role;
 use forebay_proto::message::{BanNode, ListNodes, ListNodesReply, RemoveNode};
@@ -150,13 +148,7 @@ fn or_dash(text: &str) -> String {
 }
 
 fn to_text(reply: &ListNodesReply, now_ns: i64) -> String {
-    let left = |until_ns: i64| {
-        let seconds = until_ns.saturating_sub(now_ns).max(0) as u64 / 1_000_000_000;
-        match seconds / (24 * 3600) {
-            0 => write_duration(Duration::from_secs(seconds)),
-            days => format!("{days} days"),
-        }
-    };
+    let left = |until_ns| write_left(now_ns, until_ns);
     let mut rows = vec![["NAME", "ROLE", "TENANT", "STATE", "TARGETS", "CERTIFICATE"].map(str::to_owned).to_vec()];
     rows.extend(reply.nodes.iter().map(|node| {
         let targets: Vec<String> = node.targets.iter().map(ToString::to_string).collect();

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use forebay_command::{
     error::CliResult,
     table,
-    units::{parse_duration, write_duration},
+    units::{parse_duration, write_left},
 };
 use forebay_env::real;
 use forebay_proto::message::{
@@ -191,11 +191,10 @@ fn to_text(reply: &ListTenantsReply, now_ns: i64) -> String {
     rows.extend(reply.tenants.iter().map(|tenant| {
         let root = if tenant.flags & tenant_flags::ROOT != 0 { ", root" } else { "" };
         let access = if tenant.flags & tenant_flags::READ_ONLY != 0 { "reads" } else { "reads, writes" };
-        let left_ns = tenant.expires_ns.saturating_sub(now_ns);
         let ends = match tenant.expires_ns {
             0 => "never".into(),
-            _ if left_ns <= 0 => "over".into(),
-            _ => format!("in {}", write_duration(Duration::from_secs(left_ns as u64 / 1_000_000_000))),
+            ended if ended <= now_ns => "over".into(),
+            until => format!("in {}", write_left(now_ns, until)),
         };
         vec![
             tenant.name.clone(),

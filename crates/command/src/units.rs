@@ -36,9 +36,9 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(wrong)
 }
 
-/// `5s`, `200ms`, `2m`, `1h`; a bare number is seconds.
+/// `5s`, `200ms`, `2m`, `1h`, `90d`; a bare number is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time; write it as 5s, 200ms, 2m or 1h");
+    let wrong = || format!("'{text}' is not a time; write it as 5s, 200ms, 2m, 1h or 90d");
     let (digits, unit) = split_number(text);
     let number: u64 = digits.parse().map_err(|_| wrong())?;
     let ms_per_unit = match unit {
@@ -46,6 +46,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1000,
         "m" | "min" => 60_000,
         "h" => 3_600_000,
+        "d" => 24 * 3_600_000,
         _ => return Err(wrong()),
     };
     number.checked_mul(ms_per_unit).map(Duration::from_millis).ok_or_else(wrong)
@@ -57,6 +58,16 @@ pub fn write_duration(duration: Duration) -> String {
     let units = [("h", 3_600_000), ("m", 60_000), ("s", 1000)];
     let fits = units.into_iter().find(|(_, ms_per_unit)| ms > 0 && ms.is_multiple_of(*ms_per_unit));
     fits.map_or(format!("{ms}ms"), |(unit, ms_per_unit)| format!("{}{unit}", ms / ms_per_unit))
+}
+
+/// How long it is from `now_ns` until `until_ns`, for a person: in days from one day on.
+pub fn write_left(now_ns: i64, until_ns: i64) -> String {
+    let seconds = until_ns.saturating_sub(now_ns).max(0) as u64 / 1_000_000_000;
+    match seconds / (24 * 3600) {
+        0 => write_duration(Duration::from_secs(seconds)),
+        1 => "1 day".into(),
+        days => format!("{days} days"),
+    }
 }
 
 fn split_number(text: &str) -> (&str, &str) {
@@ -115,6 +126,18 @@ mod tests {
         {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_left_is_said_in_days_from_one_day_on() {
+        let second = 1_000_000_000;
+        let left = |seconds: i64| write_left(5 * second, (5 + seconds) * second);
+        assert_eq!(
+            [left(60), left(3600), left(86_400), left(172_799), left(172_800)].join(" "),
+            "1m 1h 1 day 1 day 2 days"
+        );
+        assert_eq!(left(-9), "0ms");
+        assert_eq!(parse_duration("90d"), Ok(Duration::from_secs(90 * 86_400)));
     }
 
     #[test]
