@@ -147,7 +147,7 @@ pub const TENANT_RANGES: usize = 64;
 pub const TENANTS: usize = 1000;
 /// Who is squashed where nothing else is said: nobody.
 pub const SQUASHED: u32 = 65_534;
-/// How long a key signs capabilities, by default. They last one to two such times after that.
+/// How long a key signs capabilities, by default. A capability lasts one to two such times.
 pub const CAPABILITY_LIFE: Duration = Duration::from_secs(3600);
 /// Longest life of a token for joining: one that is forgotten somewhere should not serve for ever.
 pub const TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
