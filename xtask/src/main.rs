@@ -11,6 +11,7 @@ mod every_command;
 mod figures;
 mod histories;
 mod laboratory;
+mod package;
 mod pairs;
 mod planted;
 mod sensitivity;
@@ -39,6 +40,7 @@ enum Task {
     Sensitivity(sensitivity::Plan),
     Laboratory(laboratory::Plan),
     EveryCommand(every_command::Plan),
+    Package(package::Plan),
     #[command(hide = true)]
     HistoriesWorker(Words),
     #[command(hide = true)]
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Task::Sensitivity(plan) => sensitivity::run(&plan),
         Task::Laboratory(plan) => laboratory::run(&plan),
         Task::EveryCommand(plan) => every_command::run(&plan),
+        Task::Package(plan) => package::run(&plan),
         Task::HistoriesWorker(told) => histories::run_worker(&told.words),
         Task::CrashesWorker(told) => crashes::run_worker(&told.words),
         Task::CrashesProbe(told) => crashes::run_probe(&told.words),

@@ -23,6 +23,7 @@ mod keys;
 mod layout;
 mod listen_address;
 mod lost;
+mod manual;
 mod memory;
 mod metrics;
 mod mirror;
@@ -151,6 +152,8 @@ enum Command {
     BenchNamesTask,
     #[command(hide = true, name = demo::copier::COMMAND)]
     DemoCopier(demo::copier::CopierArgs),
+    #[command(hide = true, name = manual::COMMAND)]
+    Manual(manual::ManualArgs),
     #[command(hide = true, name = command_tree::COMMAND)]
     Tree,
 }
@@ -241,6 +244,7 @@ fn run(command: &Command) -> CliResult {
         Command::BenchIorTask => forebay_bench::serve::<forebay_bench::ior::Task>(),
         Command::BenchNamesTask => forebay_bench::serve::<forebay_bench::names::Task>(),
         Command::DemoCopier(args) => demo::copier::run(args),
+        Command::Manual(args) => manual::run(args, CommandLine::command()),
         Command::Tree => {
             println!("{}", command_tree::of(CommandLine::command()));
             Ok(())

@@ -1,7 +1,8 @@
 //! This program as other processes: children that act as user programs, and servers and mounts in the background.
 //!
 //! A background process prints one line on its stdout when it is ready; everything else goes to its log. A pid file
-//! holds the pid and the process's start time, so that a reused pid is never mistaken for the process.
+//! holds the pid and the process's start time, so that a reused pid is never mistaken for the process. A process that
+//! systemd has started tells systemd, too (sd_notify(3)).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // pid files, logs, waiting; nothing here serves
 
 use std::{
@@ -13,6 +14,8 @@ use std::{
     thread,
     time::Duration,
 };
+
+use sd_notify::NotifyState;
 
 use crate::{
     error::{CliError, CliResult, Doing},
@@ -60,6 +63,8 @@ impl Background<'_> {
         let mut command = this_program();
         // So it holds no file system of its caller in use; its arguments are absolute.
         command.current_dir("/");
+        // Only the process that systemd started speaks for the service.
+        command.env_remove("NOTIFY_SOCKET");
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = posix::in_background(&mut command, self.own_session)
             .spawn()
@@ -78,9 +83,27 @@ fn open_log(path: &Path) -> CliResult<File> {
     OpenOptions::new().create(true).append(true).open(path).doing(|| format!("cannot open the log {}", path.display()))
 }
 
+/// Adds a line to a log. If that fails, nothing but the line is missing.
+pub fn note_in_log(path: &Path, line: &str) {
+    let _ = open_log(path).and_then(|mut log| writeln!(log, "{line}").doing(|| path.display().to_string()));
+}
+
 /// Prints one line on stdout: this process is ready. If its starter is gone by then, the process continues.
 pub fn say_ready(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
+    tell_systemd(&[NotifyState::Ready, NotifyState::Status(line)]);
+}
+
+/// Tells systemd that this process ends now, as it was asked to.
+pub fn say_stopping() {
+    tell_systemd(&[NotifyState::Stopping, NotifyState::Status("stopping: makes everything durable")]);
+}
+
+/// Does nothing in a process that systemd has not started.
+fn tell_systemd(state: &[NotifyState]) {
+    if let Err(error) = sd_notify::notify(state) {
+        eprintln!("systemd cannot be told how this process stands: {error}");
+    }
 }
 
 /// The last line of the log at `path`, if it is the error message with which a process of this program ended.

@@ -63,6 +63,7 @@ impl Site {
             mdt_size: Some(shape.mdt_bytes),
             mount: None,
             no_mount: true,
+            foreground: false,
             listen: None,
             commit: None,
             separate: true,

@@ -28,7 +28,7 @@ use forebay_proto::{TargetId, TargetKind};
 pub use attempt::{Attempt, UNFINISHED, refuse_foreign_content};
 pub use lock::Lock;
 pub use open::open;
-pub use servers::{start_server, start_servers};
+pub use servers::{become_server, start_server, start_servers};
 pub use sizes::Sizes;
 
 use crate::{
@@ -67,6 +67,9 @@ pub struct UpArgs {
     /// Do not mount
     #[arg(long, conflicts_with_all = ["mount", "commit"])]
     pub no_mount: bool,
+    /// Serve in this process until SIGTERM, and mount nothing: for systemd and containers. Tells systemd when it is ready
+    #[arg(long, conflicts_with_all = ["mount", "commit", "separate", "metrics", "recovery_window"])]
+    pub foreground: bool,
     /// Listen at this TCP address and the ports behind it, instead of Unix sockets (first use only)
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<Address>,
@@ -103,7 +106,7 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs) -> CliResult {
     posix::for_owner_alone();
     let metrics = metrics::of_cluster::Wanted::of(args.metrics.as_ref(), args.metrics_public)?;
-    if !args.no_mount {
+    if !args.no_mount && !args.foreground {
         let mnt = args.mount.as_ref();
         mnt.map_or(Ok(()), |mnt| mount_point::refuse_file(mnt))?;
         mnt.map_or(Ok(()), |mnt| hides::refuse_for_dir(&args.dir, args.osts.unwrap_or(OSTS), mnt))?;
@@ -119,6 +122,10 @@ pub fn run(args: &UpArgs) -> CliResult {
     }
     servers::stop_stopped(&cluster)?;
     refuse_other_level(args, &cluster)?;
+    if args.foreground {
+        lost.iter().for_each(|lost| eprintln!("forebay: {}", lost.words()));
+        return become_server(&cluster, args.disks).map(|never| match never {});
+    }
     let described = cluster.description.clone();
     metrics.iter().try_for_each(|wanted| wanted.set(&mut cluster))?;
     args.recovery_window.into_iter().try_for_each(|window| recovery_window::set(window, &mut cluster))?;

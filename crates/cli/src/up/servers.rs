@@ -1,10 +1,10 @@
 //! Starts the server processes of a cluster.
 
-use std::time::Duration;
+use std::{convert::Infallible, os::unix::process::CommandExt, time::Duration};
 
 use forebay_command::{
     cluster::{self, Cluster},
-    error::CliResult,
+    error::{CliError, CliResult, Doing},
     keys,
     paths::utf8,
     posix,
@@ -112,6 +112,50 @@ pub fn start_server(
     targets: &[cluster::Target],
     disks: DisksArgs,
 ) -> CliResult<Starting> {
+    Background {
+        name,
+        called: called(name, targets),
+        args: arguments(cluster, name, targets, disks)?,
+        own_session: true,
+        run_dir: &cluster.run_dir(),
+        log_dir: &cluster.log_dir(),
+    }
+    .start()
+}
+
+/// Makes this process the one that serves all targets. Returns only if it cannot.
+pub fn become_server(cluster: &Cluster, disks: DisksArgs) -> CliResult<Infallible> {
+    let dir = cluster.dir.display();
+    if cluster.description.separate {
+        return Err(CliError::usage(format!(
+            "{dir} has a process per target: `forebay up` without --foreground starts them all, `forebay serve --map` one",
+        )));
+    }
+    let processes = present_processes(cluster);
+    let [(name, targets)] = &processes[..] else {
+        return Err(CliError::failed(format!("{dir} has no target here that could be served")));
+    };
+    let pid_file = PidFile::of(&cluster.run_dir(), name);
+    if let Some(pid) = pid_file.running() {
+        return Err(CliError::failed(format!(
+            "{dir} is served already, by process {pid}: `forebay down {dir}` ends it"
+        )));
+    }
+    let mut command = processes::this_program();
+    command.current_dir("/").args(arguments(cluster, name, targets, disks)?);
+    processes::note_in_log(
+        &cluster.log_dir().join(format!("{name}.log")),
+        "served in the foreground from now on: what the server says is on its stderr (journalctl)",
+    );
+    std::fs::create_dir_all(cluster.run_dir()).doing(|| format!("cannot make {}", cluster.run_dir().display()))?;
+    pid_file.write(std::process::id())?;
+    let error = command.exec();
+    pid_file.remove();
+    Err(CliError::failed(format!("cannot start {}: {error}", called(name, targets))))
+}
+
+/// The arguments of a server process.
+fn arguments(cluster: &Cluster, name: &str, targets: &[cluster::Target], disks: DisksArgs) -> CliResult<Vec<String>> {
     let map = cluster.dir.join(cluster::FILE);
     let mut args = vec!["serve".to_owned(), "--map".to_owned(), utf8(&map)?];
     args.extend(disks.forgetful_disks.then(|| "--forgetful-disks".to_owned()));
@@ -125,15 +169,7 @@ pub fn start_server(
     for target in targets {
         args.push(utf8(&target.dir)?);
     }
-    Background {
-        name,
-        called: called(name, targets),
-        args,
-        own_session: true,
-        run_dir: &cluster.run_dir(),
-        log_dir: &cluster.log_dir(),
-    }
-    .start()
+    Ok(args)
 }
 
 fn called(name: &str, targets: &[cluster::Target]) -> String {

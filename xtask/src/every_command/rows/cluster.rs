@@ -142,6 +142,11 @@ pub const ROWS: &[Row] = &[
     ok("down {d}/c", "is down"),
     ok("up {d}/c --commit commit", "mounted at {d}/m"),
     ok("down {d}/c", "is down"),
+    ok("up --foreground {d}/c", "MDT0000: stopped").beside(
+        "serving MDT0000",
+        &[ok("status {d}/c", "serving"), ok("up --foreground {d}/c", "is served already, by process").ends_with(1)],
+    ),
+    ok("up --foreground --separate {d}/c", "cannot be used with").is_refused(),
     ok("fsck -v --verify-data {d}/c", "cluster: clean"),
     ok("fsck --json {d}/c", "\"exit\":0"),
     ok("fsck --repair --remove-leaks {d}/c", "cluster: clean"),
@@ -230,6 +235,7 @@ pub const ROWS: &[Row] = &[
     // Programs that our own start. They end with their input.
     ok("demo-copier", "not a task of a copier").ends_with(1),
     ok("command-tree", "\"bench\""),
+    ok("manual {d}/share", ""),
 ];
 
 /// Makes a token of the cluster `far`.

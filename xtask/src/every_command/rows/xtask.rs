@@ -55,6 +55,7 @@ pub const ROWS: &[Row] = &[
     xtask("laboratory --page", "").long("writes docs/laboratory.md; a test compares that page with the results"),
     xtask("every-command --list --only cluster,targets,bench,sim,xtask --dir {d}/e --program {forebay}", "forebay sim wall"),
     xtask("every-command --long --list --dir {d}/e2 --program {forebay}", "with --long"),
+    xtask("package --dir {d}/deb --program {forebay}", "forebay_0.1.0_"),
     // Programs that histories and crashes start.
     xtask("histories-worker no words", "five numbers are missing").ends_with(1),
     xtask("crashes-worker no words at all", "four numbers are missing").ends_with(1),
