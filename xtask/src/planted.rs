@@ -127,6 +127,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         RoleNotChecked | SessionOfAnyNode => &["scenes:keys"],
         CapabilityNotChecked => &["scenes:tenants"],
         TenantNotConfined | TenantsUserBelieved => &["forebay_mds", "scenes:tenants"],
+        NonceRepeated => &["forebay_env:tls"],
         BanNotHeard | StrangerBelieved => &["scenes:members"],
         TokenServesTwice => &["forebay_mds", "scenes:members"],
         GrantedBeforeFence | OpenFileReaped | ObjectsLeaked | ReplacedKeepsLink | LocksNotReclaimed => {

@@ -16,7 +16,8 @@ use clap::Args;
 use forebay_command::{
     cluster::{Cluster, Description, TargetEntry},
     error::{CliError, CliResult, Doing},
-    keys, posix, processes,
+    keys, posix,
+    processes::{self, PidFile},
     progress::{self, Counts},
     targets::format_target,
     units::parse_positive_size,
@@ -36,6 +37,7 @@ use crate::{
     listen_address::{nth, refuse_unspecified},
     open_files,
     serve::DisksArgs,
+    server_processes,
     up::{Attempt, Lock, Sizes, UNFINISHED, refuse_foreign_content, start_servers},
 };
 
@@ -67,6 +69,9 @@ pub struct JoinArgs {
     /// This host's name in the cluster [default: its host name]
     #[arg(long)]
     pub name: Option<String>,
+    /// Do not encrypt connections to hosts that choose this too: others on the network can read the data, and cannot change it
+    #[arg(long)]
+    pub integrity_only: bool,
     /// Another metadata server (not in this version)
     #[arg(long)]
     pub mdt: bool,
@@ -89,6 +94,15 @@ pub fn run(args: &JoinArgs) -> CliResult {
         false => join(args, &mgs, &token)?,
     };
     let _lock = Lock::take(&cluster)?;
+    let own_keys = cluster.dir.join(keys::DIR);
+    if args.integrity_only && !keys::is_integrity_only(&own_keys) {
+        keys::set_integrity_only(&own_keys, true)?;
+        let serves = |(name, _): &(String, _)| PidFile::of(&cluster.run_dir(), name).running().is_some();
+        if server_processes::of(&cluster).iter().any(serves) {
+            let dir = cluster.dir.display();
+            eprintln!("forebay: --integrity-only holds from the servers' next start: `forebay down {dir}`, then up");
+        }
+    }
     format_missing(&cluster, args.ost_size)?;
     let dir = cluster.dir.display();
     if cluster.targets().is_empty() {

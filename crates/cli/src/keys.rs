@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use forebay_command::{
     error::CliResult,
-    keys::{make, make_for},
+    keys::{make, make_for, set_integrity_only},
     posix,
 };
 use forebay_env::real;
@@ -19,6 +19,26 @@ pub enum KeysCommand {
     New(NewArgs),
     /// Make the keys of another host, to be copied there
     For(ForArgs),
+    /// Choose what protects the data of this host's connections over a network
+    Protection(ProtectionArgs),
+}
+
+/// Of which connections.
+#[derive(Debug, Args)]
+pub struct ProtectionArgs {
+    /// The directory with the host's keys: DIR/keys of `forebay up` or `forebay join`, or that of a client
+    pub keys: PathBuf,
+    /// What protects the data
+    pub protection: Protection,
+}
+
+/// What protects the data of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Protection {
+    /// Nobody on the network can read or change it
+    Encryption,
+    /// Nobody can change it. Others on the network can read it, where the other side has chosen this too
+    IntegrityOnly,
 }
 
 /// Of which cluster.
@@ -58,6 +78,19 @@ pub fn run(command: &KeysCommand) -> CliResult {
         KeysCommand::For(args) => {
             let node = make_for(&args.keys, &args.to, args.role, &args.name, now)?;
             println!("the keys of {node} are in {}: copy them to that host, and remove them here", args.to.display());
+        }
+        KeysCommand::Protection(args) => {
+            set_integrity_only(&args.keys, args.protection == Protection::IntegrityOnly)?;
+            let words = match args.protection {
+                Protection::Encryption => "encrypted",
+                Protection::IntegrityOnly => {
+                    "not encrypted where the other side has chosen this too, and protected against change"
+                }
+            };
+            println!(
+                "connections with {} are {words}, from the next start of the programs that use them",
+                args.keys.display()
+            );
         }
     }
     Ok(())

@@ -37,6 +37,8 @@ pub const ADMIN: &str = "admin";
 /// The key of a host that only mounts.
 const CLIENT: &str = "client";
 const AUTHORITY: &str = "authority";
+/// Name of the file that lets connections with these keys do without encryption.
+const INTEGRITY_ONLY: &str = "integrity-only";
 
 /// The private key of a host that is about to join.
 const JOINING: &str = "joining.key";
@@ -84,6 +86,25 @@ pub fn authority_of(cluster: &Cluster) -> CliResult<Option<Arc<Authority>>> {
         return Ok(None);
     }
     authority(&dir, cluster.uuid()).map(|authority| Some(Arc::new(authority)))
+}
+
+/// True if [`set_integrity_only`] has let the keys in `dir` do without encryption.
+pub fn is_integrity_only(dir: &Path) -> bool {
+    dir.join(INTEGRITY_ONLY).exists()
+}
+
+/// Lets the connections of the keys in `dir` do without encryption, where the other side does so too; or ends that.
+pub fn set_integrity_only(dir: &Path, wanted: bool) -> CliResult {
+    if !dir.join(format!("{AUTHORITY}.crt")).exists() {
+        return Err(CliError::failed(format!("{} holds no keys of a cluster", dir.display())));
+    }
+    let path = dir.join(INTEGRITY_ONLY);
+    match (wanted, path.exists()) {
+        (true, false) => write(dir, INTEGRITY_ONLY, "Who listens on the network can read this host's data.\n", 0o444)?,
+        (false, true) => std::fs::remove_file(&path).doing(|| format!("cannot remove {}", path.display()))?,
+        _ => {}
+    }
+    sync(dir)
 }
 
 fn dir_of(cluster: &Cluster) -> PathBuf {
@@ -247,7 +268,8 @@ fn load(dir: &Path, name: &str) -> CliResult<Arc<Keys>> {
     let path = dir.join(format!("{name}.key"));
     refuse_readable(&path)?;
     let keys = Keys::from_pem(&authority, &certificate, &read(path)?);
-    keys.map(Arc::new).doing(|| format!("the keys in {}", dir.display()))
+    let keys = keys.doing(|| format!("the keys in {}", dir.display()))?;
+    Ok(Arc::new(if is_integrity_only(dir) { keys.with_integrity_only() } else { keys }))
 }
 
 fn read(path: PathBuf) -> CliResult<String> {

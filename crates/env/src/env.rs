@@ -14,6 +14,8 @@ use crate::{
 pub struct Env {
     pub(crate) half: Half,
     pub(crate) network: Rc<Network>,
+    /// Connections that it opens are encrypted, also where both sides allow integrity only.
+    pub(crate) encrypts: bool,
 }
 
 /// A side of the wire.

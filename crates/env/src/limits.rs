@@ -40,6 +40,8 @@ pub const TURN_BYTES: usize = 256 << 10;
 pub const TLS_PIECE_BYTES: usize = 256 << 10;
 /// Largest TLS record, with its header and tag (RFC 8446, 5.2).
 pub const TLS_RECORD_BYTES: usize = 5 + (16 << 10) + 256;
+/// Longest content of a record with integrity only.
+pub const TLS_CLEAR_BYTES: usize = 256 << 10;
 /// Records of one TLS key, about: rustls' bound for AES-GCM. Then the sender takes the next key.
 pub const TLS_RECORDS_PER_KEY: u64 = 1 << 24;
 /// Longest handshake message that is read, about: a certificate takes less than 1 KiB.

@@ -125,6 +125,15 @@ impl ReadHalf {
         }
     }
 
+    /// The same. Not for a TLS stream.
+    pub(crate) async fn read_plain(&mut self, buf: &mut [u8]) -> EnvResult<()> {
+        match &mut self.half {
+            ReadHalfInner::Real(r) => r.read_exact(buf).await,
+            ReadHalfInner::Sim(r) => r.read_exact(buf).await,
+            ReadHalfInner::Tls(_) => unreachable!("TLS is not put into TLS"),
+        }
+    }
+
     /// Reads what there is, at least one byte, into the beginning of `buf`; how many. Fails as
     /// [`ReadHalf::read_exact`] does. Not for a TLS stream.
     pub(crate) fn poll_some(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<EnvResult<usize>> {

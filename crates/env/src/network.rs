@@ -117,7 +117,12 @@ impl Accepted {
 impl Env {
     /// The same shard, with these connections over a network.
     pub fn with_network(&self, network: Network) -> Self {
-        Self { half: self.half.clone(), network: Rc::new(network) }
+        Self { network: Rc::new(network), ..self.clone() }
+    }
+
+    /// The same shard, whose connections are encrypted, also where both sides allow integrity only: for secrets.
+    pub fn encrypting(&self) -> Self {
+        Self { encrypts: true, ..self.clone() }
     }
 
     /// Listens on `address`. Errors: `InUse` if another listener has it, `Permission`, `InvalidInput`.
@@ -137,7 +142,8 @@ impl Env {
         let keys = self.network.keys_for(address)?;
         let stream = self.connect_plain(address, &self.network).await?;
         let Some(keys) = keys else { return Ok(stream) };
-        let (config, name) = keys.to_connect(self.unix_time().since_1970());
+        let now = self.unix_time().since_1970();
+        let (config, name) = if self.encrypts { keys.to_connect_encrypted(now) } else { keys.to_connect(now) };
         let secured = async { named(&keys, tls::connect(stream, config, name).await?) };
         secured.await.map_err(|error| EnvError::new(error.kind, format!("{address}: {}", error.message)))
     }

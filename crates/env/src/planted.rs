@@ -50,6 +50,8 @@ bugs! {
     TokenServesTwice,
     /// A host without a certificate may do what a node may.
     StrangerBelieved,
+    /// Records of one key have the same nonce as the sixteenth before them.
+    NonceRepeated,
     /// A record of the journal counts as durable when it is written, not when it is flushed.
     JournalNotFlushed,
     /// The anchor counts as durable when it is written: the ring before it is reused.

@@ -3,8 +3,11 @@
 //!
 //! Invariant: each half has its own key and sequence number. The halves share only what derives later keys.
 //! Invariant: a half holds a buffer only while that has bytes to open or to send.
+//! Invariant: a stream is encrypted unless both sides' keys allow integrity only; then its data is clear, and every byte of it
+//! is checked before a caller sees it.
 //! Not here: the rules of the handshake, of certificates and of tickets. They are in `rustls`.
 
+mod clear;
 mod handshake;
 mod incoming;
 mod key;
@@ -35,6 +38,20 @@ const RECORD_TAG: usize = 16;
 const RECORD_OVERHEAD: usize = RECORD_HEADER + 1 + RECORD_TAG;
 /// A record of as much plaintext as fits.
 const FULL_RECORD: usize = RECORD_PLAINTEXT + RECORD_OVERHEAD;
+
+/// First byte of a clear record: no type of TLS (RFC 8446, 5.1).
+const CLEAR_RECORD: u8 = 0xf1;
+/// What follows the content of a clear record: its header once more, sealed, and the tag of header and content.
+const CLEAR_TRAILER: usize = RECORD_HEADER + RECORD_TAG;
+
+/// What protects the data of a stream. Its handshake is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protection {
+    /// Nobody on the way can read or change it.
+    Encrypted,
+    /// Nobody on the way can change it, or send it twice.
+    Integrity,
+}
 
 /// A stream after its handshake.
 pub struct Secured {

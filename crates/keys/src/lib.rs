@@ -19,7 +19,7 @@ pub use capability::{CAPABILITY_KEY_BYTES, CapabilityKey};
 pub use error::{KeyError, KeyResult};
 pub use membership::Membership;
 pub use name::{NodeName, Role};
-pub use node::{Keys, NodeKey, Peer, PublicKey, certificate_to_pem};
+pub use node::{ALPN_INTEGRITY_ONLY, Keys, NodeKey, Peer, PublicKey, certificate_to_pem};
 pub use token::{SECRET_BYTES, Token, random_secret, secret_hash};
 
 #[cfg(test)]

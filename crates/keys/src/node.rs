@@ -25,6 +25,11 @@ use crate::{KeyError, KeyResult, Membership, NodeName, Role, authority};
 /// Bytes of the description of an Ed25519 public key (RFC 8410).
 const ED25519_SPKI_BYTES: usize = 44;
 
+/// What a connection with encryption is called where both sides agree on one (ALPN).
+const ALPN_ENCRYPTED: &[u8] = b"forebay/1";
+/// The same of one with integrity only: the data is clear, and nobody on the way can change it.
+pub const ALPN_INTEGRITY_ONLY: &[u8] = b"forebay-integrity/1";
+
 /// The DNS name in every server's certificate. Which server it is says its URI.
 pub(crate) const SERVER_NAME: &str = "server.forebay";
 
@@ -79,6 +84,8 @@ pub struct Keys {
     key: Option<PublicKey>,
     clock: Arc<Clock>,
     client: Arc<ClientConfig>,
+    /// The same, with encryption always.
+    encrypted: Arc<ClientConfig>,
     /// For listeners. `None`: this host is about to join, and has no certificate.
     server: Option<Servers>,
     membership: Arc<Membership>,
@@ -123,16 +130,18 @@ impl Keys {
             .with_client_auth_cert(chain.clone(), key.der())?;
         // `env` makes the records itself.
         client.enable_secret_extraction = true;
+        client.alpn_protocols = vec![ALPN_ENCRYPTED.to_vec()];
         let server = |verifier| {
             let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone());
             let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
             let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(chain.clone(), key.der())?;
             config.enable_secret_extraction = true;
+            config.alpn_protocols = vec![ALPN_ENCRYPTED.to_vec()];
             Ok::<_, KeyError>(Arc::new(config))
         };
         let server = Some(Servers { nodes: server(clients)?, anybody: server(anybody)? });
-        let key = Some(public_key);
-        Ok(Self { name, key, clock, client: Arc::new(client), server, membership: Arc::default() })
+        let (key, client) = (Some(public_key), Arc::new(client));
+        Ok(Self { name, key, clock, encrypted: client.clone(), client, server, membership: Arc::default() })
     }
 
     /// For a host that is about to join a cluster: it knows the public key of the cluster's authority, from a token, and
@@ -149,7 +158,21 @@ impl Keys {
             .with_webpki_verifier(servers)
             .with_no_client_auth();
         client.enable_secret_extraction = true;
-        Ok(Self { name, key: None, clock, client: Arc::new(client), server: None, membership: Arc::default() })
+        client.alpn_protocols = vec![ALPN_ENCRYPTED.to_vec()];
+        let client = Arc::new(client);
+        Ok(Self { name, key: None, clock, encrypted: client.clone(), client, server: None, membership: Arc::default() })
+    }
+
+    /// The same keys, for networks on which nobody listens: the data of connections is not encrypted where the other side
+    /// allows that too. A host that joins never does.
+    pub fn with_integrity_only(mut self) -> Self {
+        let both = vec![ALPN_INTEGRITY_ONLY.to_vec(), ALPN_ENCRYPTED.to_vec()];
+        Arc::make_mut(&mut self.client).alpn_protocols.clone_from(&both);
+        if let Some(servers) = &mut self.server {
+            Arc::make_mut(&mut servers.nodes).alpn_protocols.clone_from(&both);
+            Arc::make_mut(&mut servers.anybody).alpn_protocols = both;
+        }
+        self
     }
 
     /// The same, of what files hold.
@@ -182,6 +205,12 @@ impl Keys {
     pub fn to_connect(&self, now: Duration) -> (Arc<ClientConfig>, ServerName<'static>) {
         self.clock.0.store(now.as_secs(), Ordering::Relaxed);
         (self.client.clone(), ServerName::try_from(SERVER_NAME).expect("it is a DNS name"))
+    }
+
+    /// The same, for a connection that carries secrets: it is encrypted also with integrity only.
+    pub fn to_connect_encrypted(&self, now: Duration) -> (Arc<ClientConfig>, ServerName<'static>) {
+        let (_, name) = self.to_connect(now);
+        (self.encrypted.clone(), name)
     }
 
     /// False for a host that is about to join: it has no certificate to show.

@@ -54,6 +54,8 @@ impl Osts {
         let client: ClientId = Uuid::of_life(mdt.index, incarnation);
         let pins = PinBudget::new(limits::PINNED_BYTES);
         let (addresses, sessions) = (Rc::new(addresses), RefCell::default());
+        // OSTs are sent the keys of capabilities.
+        let env = env.encrypting();
         let this = Self { env: env.clone(), cluster, client, mdt, pins, addresses, sessions };
         osts.into_iter().for_each(|ost| this.add(ost));
         this

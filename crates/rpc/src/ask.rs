@@ -50,7 +50,8 @@ fn exchange<'a>(
 
 async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Result<Received, RpcError> {
     let unreachable = |what: String| RpcError::Unreachable(format!("{address}: {what}"));
-    let stream = env.connect(address).await.map_err(|error| match error.kind {
+    // Its messages may hold secrets, such as tokens.
+    let stream = env.encrypting().connect(address).await.map_err(|error| match error.kind {
         EnvErrorKind::Permission => RpcError::Protocol(error.message),
         _ => RpcError::Unreachable(error.message),
     })?;

@@ -6,7 +6,7 @@ use forebay_env::{Network, sim::Sim};
 use forebay_keys::{Authority, Keys, NodeKey, NodeName, Role, Validity};
 use forebay_proto::Uuid;
 
-/// Of so many seeds, one runs over TLS.
+/// Of so many seeds, one runs over TLS; every other one of these with integrity only.
 const ONE_IN: u64 = 8;
 /// Any time that a simulated clock shows, after all of its jumps.
 const VALIDITY: Validity = Validity { from: Duration::ZERO, to: Duration::from_secs(i64::MAX as u64 / 1_000_000_000) };
@@ -19,7 +19,11 @@ pub(crate) fn draw(sim: &Sim) -> Option<Network> {
         return None;
     }
     let authority = Authority::make(Uuid([9; 16])).expect("an authority can be made");
-    let network = |role| Network::Keys(Arc::new(keys_of(&authority, role, "all").expect("keys can be made")));
+    let integrity_only = sim.seed() % (2 * ONE_IN) != 3;
+    let network = |role| {
+        let keys = keys_of(&authority, role, "all").expect("keys can be made");
+        Network::Keys(Arc::new(if integrity_only { keys.with_integrity_only() } else { keys }))
+    };
     sim.set_network_of_new_nodes(network(Role::Client));
     Some(network(Role::Mds))
 }

@@ -25,6 +25,8 @@ pub enum Listen<'a> {
     InsecureLoopback(&'a str),
     /// The same with keys.
     Tls(&'a str),
+    /// The same address with integrity only.
+    IntegrityOnly(&'a str),
 }
 
 /// See the module.
@@ -50,6 +52,7 @@ impl Servers {
             Listen::Sockets => {}
             Listen::InsecureLoopback(address) => drop(up.args(["--listen", address, "--insecure-loopback"])),
             Listen::Tls(address) => drop(up.args(["--listen", address])),
+            Listen::IntegrityOnly(address) => drop(up.args(["--listen", address, "--integrity-only"])),
         }
         up.stdout(Stdio::null());
         let status = up.status().doing(|| "cannot start the cluster".into())?;

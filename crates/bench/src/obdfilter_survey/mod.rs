@@ -97,6 +97,9 @@ pub struct SurveyArgs {
     /// The connections of `network`, `netdisk` and `striped` are TLS, as between hosts
     #[arg(long)]
     pub tls: bool,
+    /// The same, and their data is not encrypted, only protected against change
+    #[arg(long, conflicts_with = "tls")]
+    pub integrity_only: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -181,7 +184,11 @@ enum Site {
 
 impl Site {
     async fn build(env: &Env, args: &SurveyArgs, case: Case) -> CliResult<Self> {
-        let listen = if args.tls { Listen::Tls(&args.listen) } else { Listen::InsecureLoopback(&args.listen) };
+        let listen = match (args.tls, args.integrity_only) {
+            (true, _) => Listen::Tls(&args.listen),
+            (_, true) => Listen::IntegrityOnly(&args.listen),
+            _ => Listen::InsecureLoopback(&args.listen),
+        };
         let servers = || {
             let servers = Servers::start(&args.dir, listen, args.osts, args.ost_bytes())?;
             servers.network().map(|network| (servers, env.with_network(network)))
@@ -189,8 +196,10 @@ impl Site {
         match case {
             Case::Disk => Disk::make(env, &args.dir, args.osts, args.ost_bytes()).await.map(Self::Disk),
             Case::Network => {
-                let env =
-                    &env.with_network(if args.tls { own_keys(env, &args.dir)? } else { Network::InsecureLoopback });
+                let env = &env.with_network(match args.tls || args.integrity_only {
+                    true => own_keys(env, &args.dir, args.integrity_only)?,
+                    false => Network::InsecureLoopback,
+                });
                 let echoes = Echoes::start(env, args.osts, args.rsz).await?;
                 let sessions = Sessions::start(env, &echoes.peers(), args.rsz).await?;
                 Ok(Self::Network(echoes, sessions))
@@ -245,10 +254,11 @@ impl Site {
 }
 
 /// Keys for a server and clients that are this process alone.
-fn own_keys(env: &Env, dir: &Path) -> CliResult<Network> {
+fn own_keys(env: &Env, dir: &Path, integrity_only: bool) -> CliResult<Network> {
     std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))?;
     let (keys, now) = (dir.join(keys::DIR), env.unix_time().since_1970());
     keys::make(&keys, new_uuid(env), now)?;
+    keys::set_integrity_only(&keys, integrity_only)?;
     let network = keys::of_options(Some(&keys), false, keys::SERVER);
     std::fs::remove_dir_all(&keys).doing(|| format!("cannot remove {}", keys.display()))?;
     network

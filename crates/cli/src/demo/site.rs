@@ -71,6 +71,7 @@ impl Site {
             metrics_public: false,
             recovery_window: None,
             insecure_loopback: false,
+            integrity_only: false,
             in_silence: true,
             disks: DisksArgs::default(),
         };

@@ -77,6 +77,10 @@ pub struct UpArgs {
     /// only)
     #[arg(long, requires = "listen")]
     pub insecure_loopback: bool,
+    /// With --listen: do not encrypt connections to hosts that choose this too. Others on the network can then read the data,
+    /// and cannot change it (first use only)
+    #[arg(long, requires = "listen", conflicts_with = "insecure_loopback")]
+    pub integrity_only: bool,
     /// When replies of the mount may leave: memory, data, commit [default: as last time, else data]
     #[arg(long, value_parser = level_values(), value_name = "LEVEL", hide_possible_values = true)]
     pub commit: Option<CommitLevel>,

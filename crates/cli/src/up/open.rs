@@ -63,6 +63,12 @@ pub fn open(args: &UpArgs) -> CliResult<Cluster> {
         _ if args.insecure_loopback && !cluster.description.insecure_loopback => {
             differs("--insecure-loopback", "keys".into())
         }
+        _ if args.integrity_only && !keys::is_integrity_only(&cluster.dir.join(keys::DIR)) => {
+            Err(CliError::usage(format!(
+                "--integrity-only is for the first use; `forebay keys protection {} integrity-only` changes it later",
+                cluster.dir.join(keys::DIR).display()
+            )))
+        }
         _ => refuse_other_shape(args, &cluster).map(|()| cluster),
     }
 }
@@ -132,6 +138,9 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
         let uuid = format_all(&env, &dir, &ids, &sizes).await?;
         keys::make(&dir.join(keys::DIR), uuid, env.unix_time().since_1970()).map(|()| uuid)
     })?;
+    if args.integrity_only {
+        keys::set_integrity_only(&dir.join(keys::DIR), true)?;
+    }
     let entry = |(id, listen): (&TargetId, String)| TargetEntry {
         name: id.to_string(),
         dir: id.to_string().into(),

@@ -24,7 +24,7 @@ pub(crate) struct RealEnv {
 
 /// The environment of the shard that runs `tasks`.
 pub(super) fn shard(tasks: Weak<LocalSet>, disks: Disks) -> Env {
-    Env { half: Half::Real(Rc::new(RealEnv { tasks, disks })), network: Rc::default() }
+    Env { half: Half::Real(Rc::new(RealEnv { tasks, disks })), network: Rc::default(), encrypts: false }
 }
 
 impl RealEnv {

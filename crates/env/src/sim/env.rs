@@ -27,7 +27,7 @@ pub(crate) struct SimEnv {
 pub(crate) fn shard(world: &Rc<World>, node: NodeId, life: u64) -> Env {
     let env = SimEnv { world: world.clone(), node, life, busy_until: Cell::new(0) };
     let network = world.node(node, |n| n.network.clone());
-    Env { half: Half::Sim(Rc::new(env)), network: Rc::new(network) }
+    Env { half: Half::Sim(Rc::new(env)), network: Rc::new(network), encrypts: false }
 }
 
 impl SimEnv {

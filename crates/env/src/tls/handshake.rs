@@ -1,10 +1,12 @@
 //! The handshake, by the unbuffered interface of `rustls`.
 //!
 //! Invariant: whatever asks the session for something shows it all bytes that came and are not used up. `rustls`
-//! remembers positions in them, and panics if they are not there.
+//! remembers positions in them, and panics if they are not there. Clear records, which only end a handshake's bytes, are
+//! none of its business.
 
 use std::future::poll_fn;
 
+use forebay_keys::ALPN_INTEGRITY_ONLY;
 use rustls::{
     ExtractedSecrets,
     client::UnbufferedClientConnection,
@@ -14,12 +16,12 @@ use rustls::{
 };
 
 use super::{
-    Secured, closed,
+    Protection, Secured, closed,
     incoming::Incoming,
     internal,
     key::{Connection, Key, KeySchedule},
     read::TlsReadHalf,
-    refused, too_long,
+    refused, too_long, unexpected,
     write::TlsWriteHalf,
 };
 use crate::{
@@ -63,18 +65,22 @@ pub(super) async fn secure(stream: Stream, side: Side) -> EnvResult<Secured> {
     let mut session = Session { side, incoming: Incoming::default(), early: Vec::new(), outgoing: Vec::new() };
     let finished = session.run(&mut read, &mut write).await;
     if finished.is_err() {
-        // The alert says to the other side why.
-        while let Ok(Next::Again) = session.process() {}
+        // The alert says to the other side why. After its error the session makes that, and wants no other question.
+        let _ = session.process();
     }
     let flushed = session.flush(&mut write).await;
     finished.and(flushed)?;
-    let certificates = session.side.peer_certificates();
+    let (certificates, protection) = (session.side.peer_certificates(), session.side.protection());
     let Session { side, mut incoming, early, .. } = session;
+    if protection == Protection::Integrity && !early.is_empty() {
+        return Err(unexpected());
+    }
     incoming.put_before(&early);
     let (secrets, connection) = side.into_keys()?;
-    let schedule = KeySchedule::new(connection);
-    let read = TlsReadHalf::new(read, Key::new(secrets.rx)?, incoming, schedule.clone());
-    let write = TlsWriteHalf::new(write, Key::new(secrets.tx)?, schedule);
+    let (received, sent) = (Key::new(protection, secrets.rx)?, Key::new(protection, secrets.tx)?);
+    let schedule = KeySchedule::new(connection, protection);
+    let read = TlsReadHalf::new(read, protection, received, incoming, schedule.clone());
+    let write = TlsWriteHalf::new(write, protection, sent, schedule);
     let stream = Stream {
         read: ReadHalf::new(ReadHalfInner::Tls(Box::new(read))),
         write: WriteHalf::new(WriteHalfInner::Tls(Box::new(write))),
@@ -110,7 +116,7 @@ impl Session {
 
     /// Processes some of what came.
     fn process(&mut self) -> EnvResult<Next> {
-        let (outgoing, early, incoming) = (&mut self.outgoing, &mut self.early, self.incoming.bytes());
+        let (outgoing, early, incoming) = (&mut self.outgoing, &mut self.early, self.incoming.of_handshake());
         let (used, next) = match &mut self.side {
             Side::Client(connection) => advance(connection.process_tls_records(incoming), outgoing, early),
             Side::Server(connection) => advance(connection.process_tls_records(incoming), outgoing, early),
@@ -185,6 +191,15 @@ impl Side {
             Self::Client(connection) => connection.is_handshaking(),
             Self::Server(connection) => connection.is_handshaking(),
         }
+    }
+
+    /// What both sides have agreed on.
+    fn protection(&self) -> Protection {
+        let agreed = match self {
+            Self::Client(connection) => connection.alpn_protocol(),
+            Self::Server(connection) => connection.alpn_protocol(),
+        };
+        if agreed == Some(ALPN_INTEGRITY_ONLY) { Protection::Integrity } else { Protection::Encrypted }
     }
 
     fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {

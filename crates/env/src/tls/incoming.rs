@@ -7,7 +7,7 @@ use std::{
 
 use rustls::{ContentType, InvalidMessage};
 
-use super::{FULL_RECORD, RECORD_HEADER, RECORD_OVERHEAD, RECORD_PLAINTEXT, refused};
+use super::{CLEAR_RECORD, FULL_RECORD, RECORD_HEADER, RECORD_OVERHEAD, RECORD_PLAINTEXT, refused};
 use crate::{
     AlignedBuf, EnvResult,
     limits::{TLS_PIECE_BYTES, TLS_RECORD_BYTES},
@@ -23,6 +23,8 @@ pub(super) struct Incoming {
     content: Range<usize>,
     /// The bytes behind it.
     sealed: Range<usize>,
+    /// Of these, whole records of the handshake whose headers have been looked at, as far as they have come.
+    of_handshake: usize,
 }
 
 impl Incoming {
@@ -38,8 +40,23 @@ impl Incoming {
         }
     }
 
+    /// The same up to the first clear record.
+    pub(super) fn of_handshake(&mut self) -> &mut [u8] {
+        let mut known = self.of_handshake;
+        let bytes = self.bytes();
+        while let Some([kind, _, _, high, low]) = bytes.get(known..known + RECORD_HEADER)
+            && *kind != CLEAR_RECORD
+        {
+            known += RECORD_HEADER + u16::from_be_bytes([*high, *low]) as usize;
+        }
+        let end = if bytes.get(known) == Some(&CLEAR_RECORD) { known } else { bytes.len() };
+        self.of_handshake = known;
+        &mut self.bytes()[..end]
+    }
+
     pub(super) fn used(&mut self, bytes: usize) {
         self.sealed.start += bytes;
+        self.of_handshake = self.of_handshake.saturating_sub(bytes);
     }
 
     /// Puts `content` before what is not opened yet.
@@ -49,7 +66,7 @@ impl Incoming {
             let mut buffer = AlignedBuf::to_be_filled(all);
             buffer[..opened].copy_from_slice(content);
             buffer[opened..].copy_from_slice(self.bytes());
-            *self = Self { buffer: Some(buffer), content: 0..opened, sealed: opened..all };
+            *self = Self { buffer: Some(buffer), content: 0..opened, sealed: opened..all, of_handshake: 0 };
         }
     }
 
@@ -59,6 +76,17 @@ impl Incoming {
         if let Some(buffer) = self.buffer.as_ref().filter(|_| taken > 0) {
             buf[..taken].copy_from_slice(&buffer[self.content.start..][..taken]);
             self.content.start += taken;
+        }
+        taken
+    }
+
+    /// Moves bytes that are not opened yet to `buf`. Returns how many.
+    pub(super) fn take_unopened(&mut self, buf: &mut [u8]) -> usize {
+        let taken = self.len().min(buf.len());
+        buf[..taken].copy_from_slice(&self.bytes()[..taken]);
+        self.used(taken);
+        if self.sealed.is_empty() {
+            self.buffer = None;
         }
         taken
     }

@@ -3,10 +3,11 @@
 
 use std::{future::poll_fn, rc::Rc};
 
+use bytes::Bytes;
 use rustls::{AlertDescription, ContentType, Error, InvalidMessage};
 
 use super::{
-    RECORD_HEADER, closed,
+    Protection, RECORD_HEADER, closed,
     incoming::Incoming,
     key::{Key, KeySchedule, sealed_bytes},
     refused, too_long, unexpected,
@@ -17,20 +18,36 @@ const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
 pub(crate) struct TlsReadHalf {
-    inner: ReadHalf,
-    key: Key,
+    pub(super) inner: ReadHalf,
+    protection: Protection,
+    pub(super) key: Key,
     pub(super) incoming: Incoming,
+    /// Content of a clear record that was longer than what a caller asked for.
+    pub(super) rest: Bytes,
     /// Part of a handshake message whose rest is in the next record.
     message: Vec<u8>,
     schedule: Rc<KeySchedule>,
 }
 
 impl TlsReadHalf {
-    pub(super) fn new(inner: ReadHalf, key: Key, incoming: Incoming, schedule: Rc<KeySchedule>) -> Self {
-        Self { inner, key, incoming, message: Vec::new(), schedule }
+    pub(super) fn new(
+        inner: ReadHalf,
+        protection: Protection,
+        key: Key,
+        incoming: Incoming,
+        schedule: Rc<KeySchedule>,
+    ) -> Self {
+        Self { inner, protection, key, incoming, rest: Bytes::new(), message: Vec::new(), schedule }
     }
 
     pub(crate) async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
+        match self.protection {
+            Protection::Encrypted => self.read_encrypted(buf).await,
+            Protection::Integrity => self.read_clear(buf).await,
+        }
+    }
+
+    async fn read_encrypted(&mut self, buf: &mut [u8]) -> EnvResult<()> {
         let mut filled = self.incoming.take(buf);
         while filled < buf.len() {
             let rest = &mut buf[filled..];
@@ -63,8 +80,13 @@ impl TlsReadHalf {
         }
     }
 
+    /// False within a handshake message whose rest is in the next record.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.message.is_empty()
+    }
+
     /// Acts on what is not the caller's.
-    fn process(&mut self, content: ContentType, bytes: &[u8]) -> EnvResult<()> {
+    pub(super) fn process(&mut self, content: ContentType, bytes: &[u8]) -> EnvResult<()> {
         match content {
             ContentType::Handshake => self.handshake(bytes),
             ContentType::Alert => alert(bytes),

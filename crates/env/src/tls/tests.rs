@@ -16,18 +16,18 @@ use crate::{
     testing::on_both,
 };
 
-const CLUSTER: Uuid = Uuid([3; 16]);
+pub(super) const CLUSTER: Uuid = Uuid([3; 16]);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// An authority, and its certificate from a month ago.
-struct Cluster {
+pub(super) struct Cluster {
     authority: Authority,
     certificate: CertificateDer<'static>,
-    now: Duration,
+    pub(super) now: Duration,
 }
 
 impl Cluster {
-    fn new(env: &Env, cluster: Uuid) -> Self {
+    pub(super) fn new(env: &Env, cluster: Uuid) -> Self {
         let (authority, now) = (Authority::make(cluster).unwrap(), Duration::from_nanos(env.unix_time().0 as u64));
         let certificate = authority.certificate(now.saturating_sub(30 * DAY)).unwrap();
         Self { authority, certificate, now }
@@ -49,7 +49,7 @@ impl Cluster {
     }
 }
 
-async fn streams(env: &Env, name: &str) -> (Stream, Stream) {
+pub(super) async fn streams(env: &Env, name: &str) -> (Stream, Stream) {
     let address: Address = match env.is_simulated() {
         true => format!("mem:{name}"),
         false => "tcp:127.0.0.1:0".into(),
@@ -79,55 +79,70 @@ async fn shake(env: &Env, client: &Keys, server: &Keys, now: Duration) -> [EnvRe
     [connecting.await.unwrap(), accepted]
 }
 
-async fn some(half: &mut ReadHalf, buf: &mut [u8]) -> EnvResult<usize> {
+pub(super) async fn some(half: &mut ReadHalf, buf: &mut [u8]) -> EnvResult<usize> {
     poll_fn(|cx| half.poll_some(cx, buf)).await
 }
 
-fn pattern(length: usize, seed: usize) -> Bytes {
+pub(super) fn pattern(length: usize, seed: usize) -> Bytes {
     (0..length).map(|at| (at * 31 + at / 251 + seed) as u8).collect()
 }
 
 #[test]
 fn both_sides_know_each_other_and_any_pieces_come_whole() {
     on_both(|env| async move {
-        let cluster = Cluster::new(&env, CLUSTER);
-        let (client, server) = (cluster.valid(Role::Client, "n1"), cluster.valid(Role::Ost, "s1"));
-        let [near, far] = shake(&env, &client, &server, cluster.now).await.map(Result::unwrap);
-        assert_eq!(client.peer(Some(&near.certificates)).unwrap().name, *server.name());
-        assert_eq!(server.peer(Some(&far.certificates)).unwrap().name, *client.name());
-        let (mut near, mut far) = (near.stream, far.stream);
-        let lengths = [1, 100, 4095, 4096, 16 << 10, (16 << 10) + 1, 200_000, 1 << 20, 0, 5];
-        let parts: Vec<Bytes> = lengths.iter().enumerate().map(|(seed, length)| pattern(*length, seed)).collect();
-        let all = parts.concat();
-        let sending = env.spawn(async move {
-            for batch in parts.chunks(3) {
-                near.write.write_all(batch).await.unwrap();
-            }
-            let mut back = vec![0; 300_000];
-            near.read.read_exact(&mut back).await.unwrap();
-            back
-        });
-        let mut received = Vec::new();
-        for length in [3, 10_000, 0, 16 << 10, 1, 900_000].into_iter().chain([usize::MAX]) {
-            let length = length.min(all.len() - received.len());
-            received.extend_from_slice(&far.read.read_aligned(length).await.unwrap());
+        for protection in [Protection::Encrypted, Protection::Integrity] {
+            any_pieces_come_whole(&env, protection).await;
         }
-        assert!(received == all);
-        far.write.write_all(&[pattern(300_000, 9)]).await.unwrap();
-        assert!(sending.await.unwrap() == pattern(300_000, 9));
-        let end = far.read.read_exact(&mut [0]).await.unwrap_err();
-        assert_eq!(end.kind, EnvErrorKind::Disconnected);
     });
 }
 
-/// Two sides after their handshake.
-async fn pair(env: &Env) -> [Stream; 2] {
+async fn any_pieces_come_whole(env: &Env, protection: Protection) {
     let cluster = Cluster::new(env, CLUSTER);
+    let (client, server) = two(&cluster, protection);
+    let [near, far] = shake(env, &client, &server, cluster.now).await.map(Result::unwrap);
+    assert_eq!(client.peer(Some(&near.certificates)).unwrap().name, *server.name());
+    assert_eq!(server.peer(Some(&far.certificates)).unwrap().name, *client.name());
+    let (mut near, mut far) = (near.stream, far.stream);
+    let lengths = [1, 100, 4095, 4096, 16 << 10, (16 << 10) + 1, 200_000, 1 << 20, 0, 5];
+    let parts: Vec<Bytes> = lengths.iter().enumerate().map(|(seed, length)| pattern(*length, seed)).collect();
+    let all = parts.concat();
+    let sending = env.spawn(async move {
+        for batch in parts.chunks(3) {
+            near.write.write_all(batch).await.unwrap();
+        }
+        let mut back = vec![0; 300_000];
+        near.read.read_exact(&mut back).await.unwrap();
+        back
+    });
+    let mut received = Vec::new();
+    for length in [3, 10_000, 0, 16 << 10, 1, 900_000].into_iter().chain([usize::MAX]) {
+        let length = length.min(all.len() - received.len());
+        received.extend_from_slice(&far.read.read_aligned(length).await.unwrap());
+    }
+    assert!(received == all);
+    far.write.write_all(&[pattern(300_000, 9)]).await.unwrap();
+    assert!(sending.await.unwrap() == pattern(300_000, 9));
+    let end = far.read.read_exact(&mut [0]).await.unwrap_err();
+    assert_eq!(end.kind, EnvErrorKind::Disconnected);
+}
+
+/// Keys of a client and a server.
+pub(super) fn two(cluster: &Cluster, protection: Protection) -> (Keys, Keys) {
     let (client, server) = (cluster.valid(Role::Client, "n1"), cluster.valid(Role::Ost, "s1"));
+    match protection {
+        Protection::Encrypted => (client, server),
+        Protection::Integrity => (client.with_integrity_only(), server.with_integrity_only()),
+    }
+}
+
+/// Two sides after their handshake.
+pub(super) async fn pair(env: &Env, protection: Protection) -> [Stream; 2] {
+    let cluster = Cluster::new(env, CLUSTER);
+    let (client, server) = two(&cluster, protection);
     shake(env, &client, &server, cluster.now).await.map(|secured| secured.unwrap().stream)
 }
 
-fn ends(stream: &mut Stream) -> (&mut TlsReadHalf, &mut TlsWriteHalf) {
+pub(super) fn ends(stream: &mut Stream) -> (&mut TlsReadHalf, &mut TlsWriteHalf) {
     match (&mut stream.read.half, &mut stream.write.half) {
         (ReadHalfInner::Tls(read), WriteHalfInner::Tls(write)) => (read, write),
         _ => panic!("a plain stream"),
@@ -161,8 +176,10 @@ async fn exchange(env: &Env, sides: [Stream; 2]) {
 #[test]
 fn both_directions_carry_bulk_data_at_once_and_update_their_keys() {
     on_both(|env| async move {
-        let sides = pair(&env).await;
-        exchange(&env, sides).await;
+        for protection in [Protection::Encrypted, Protection::Integrity] {
+            let sides = pair(&env, protection).await;
+            exchange(&env, sides).await;
+        }
     });
 }
 
@@ -180,25 +197,27 @@ fn forward(env: &Env, mut from: ReadHalf, mut to: WriteHalf) {
 #[test]
 fn pieces_of_any_length_on_the_way_make_no_difference() {
     on_both(|env| async move {
-        let cluster = Cluster::new(&env, CLUSTER);
-        let (client, server) = (cluster.valid(Role::Client, "n1"), cluster.valid(Role::Ost, "s1"));
-        let (near, middle) = streams(&env, "near").await;
-        let (other, far) = streams(&env, "far").await;
-        let ((from_near, to_near), (from_far, to_far)) = (middle.split(), other.split());
-        forward(&env, from_near, to_far);
-        forward(&env, from_far, to_near);
-        let (config, name) = client.to_connect(cluster.now);
-        let connecting = env.spawn(connect(near, config, name));
-        let far = accept(far, server.to_accept(cluster.now)).await.unwrap().stream;
-        let near = connecting.await.unwrap().unwrap().stream;
-        exchange(&env, [near, far]).await;
+        for protection in [Protection::Encrypted, Protection::Integrity] {
+            let cluster = Cluster::new(&env, CLUSTER);
+            let (client, server) = two(&cluster, protection);
+            let (near, middle) = streams(&env, "near").await;
+            let (other, far) = streams(&env, "far").await;
+            let ((from_near, to_near), (from_far, to_far)) = (middle.split(), other.split());
+            forward(&env, from_near, to_far);
+            forward(&env, from_far, to_near);
+            let (config, name) = client.to_connect(cluster.now);
+            let connecting = env.spawn(connect(near, config, name));
+            let far = accept(far, server.to_accept(cluster.now)).await.unwrap().stream;
+            let near = connecting.await.unwrap().unwrap().stream;
+            exchange(&env, [near, far]).await;
+        }
     });
 }
 
 #[test]
 fn an_idle_connection_holds_no_buffer() {
     on_both(|env| async move {
-        let [mut near, mut far] = pair(&env).await;
+        let [mut near, mut far] = pair(&env, Protection::Encrypted).await;
         let sending = env.spawn(async move {
             near.write.write_all(&[pattern(3 << 20, 1)]).await.unwrap();
             assert!(ends(&mut near).1.out.is_none());
@@ -291,7 +310,7 @@ fn a_peer_that_is_rustls_understands_key_updates_and_tickets() {
 
 /// What this side reads of one record with `bytes` of a kind of content, and a record of data after it.
 async fn after(env: &Env, content: ContentType, bytes: &[u8]) -> EnvResult<Vec<u8>> {
-    let [mut near, mut far] = pair(env).await;
+    let [mut near, mut far] = pair(env, Protection::Encrypted).await;
     let (_, write) = ends(&mut near);
     write.seal(content, bytes, false).unwrap();
     write.seal(ContentType::ApplicationData, b"data", false).unwrap();
@@ -332,7 +351,7 @@ fn content_of_other_kinds_is_understood_or_refused() {
 fn a_record_with_a_wrong_header_is_refused() {
     on_both(|env| async move {
         for (at, byte) in [(0, 22), (1, 2), (3, 0xff), (4, 0)] {
-            let [mut near, mut far] = pair(&env).await;
+            let [mut near, mut far] = pair(&env, Protection::Encrypted).await;
             let (_, write) = ends(&mut near);
             write.seal(ContentType::ApplicationData, b"data", false).unwrap();
             write.out.as_mut().unwrap()[at] = byte;
@@ -436,42 +455,48 @@ fn a_byte_that_was_changed_on_the_way_is_refused() {
 #[test]
 fn bytes_that_come_together_with_the_end_of_the_handshake_are_read() {
     on_both(|env| async move {
-        let cluster = Cluster::new(&env, CLUSTER);
-        let (client, server) = (cluster.valid(Role::Client, "n1"), cluster.valid(Role::Ost, "s1"));
-        let (near, middle) = streams(&env, "near").await;
-        let (other, far) = streams(&env, "far").await;
-        let (config, name) = client.to_connect(cluster.now);
-        let ((mut from, mut back), (mut returned, mut to)) = (middle.split(), other.split());
-        drop(env.spawn(async move {
-            let mut buffer = vec![0; 64 << 10];
-            while let Ok(n) = some(&mut returned, &mut buffer).await {
-                back.write_all(&[Bytes::copy_from_slice(&buffer[..n])]).await.ok();
-            }
-        }));
-        let sleeping = env.clone();
-        drop(env.spawn(async move {
-            let mut buffer = vec![0; 64 << 10];
-            while let Ok(n) = some(&mut from, &mut buffer).await {
-                let mut piece = buffer[..n].to_vec();
-                // Long enough for all that comes without an answer.
-                sleeping.sleep(Duration::from_millis(100)).await;
-                if let Ok(Ok(n)) = sleeping.timeout(Duration::from_millis(1), some(&mut from, &mut buffer)).await {
-                    piece.extend_from_slice(&buffer[..n]);
-                }
-                to.write_all(&[piece.into()]).await.ok();
-            }
-        }));
-        let sending = env.spawn(async move {
-            let mut secured = connect(near, config, name).await.unwrap();
-            secured.stream.write.write_all(&[pattern(3000, 1)]).await.unwrap();
-            secured.stream.read.read_exact(&mut [0]).await.unwrap();
-        });
-        let mut accepted = accept(far, server.to_accept(cluster.now)).await.unwrap();
-        let mut request = vec![0; 3000];
-        let reading = accepted.stream.read.read_exact(&mut request);
-        env.timeout(Duration::from_secs(10), reading).await.expect("it has come").unwrap();
-        assert!(request == pattern(3000, 1));
-        accepted.stream.write.write_all(&[Bytes::from_static(b"!")]).await.unwrap();
-        sending.await.unwrap();
+        for protection in [Protection::Encrypted, Protection::Integrity] {
+            come_together(&env, protection).await;
+        }
     });
+}
+
+async fn come_together(env: &Env, protection: Protection) {
+    let cluster = Cluster::new(env, CLUSTER);
+    let (client, server) = two(&cluster, protection);
+    let (near, middle) = streams(env, "near").await;
+    let (other, far) = streams(env, "far").await;
+    let (config, name) = client.to_connect(cluster.now);
+    let ((mut from, mut back), (mut returned, mut to)) = (middle.split(), other.split());
+    drop(env.spawn(async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(n) = some(&mut returned, &mut buffer).await {
+            back.write_all(&[Bytes::copy_from_slice(&buffer[..n])]).await.ok();
+        }
+    }));
+    let sleeping = env.clone();
+    drop(env.spawn(async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(n) = some(&mut from, &mut buffer).await {
+            let mut piece = buffer[..n].to_vec();
+            // Long enough for all that comes without an answer.
+            sleeping.sleep(Duration::from_millis(100)).await;
+            if let Ok(Ok(n)) = sleeping.timeout(Duration::from_millis(1), some(&mut from, &mut buffer)).await {
+                piece.extend_from_slice(&buffer[..n]);
+            }
+            to.write_all(&[piece.into()]).await.ok();
+        }
+    }));
+    let sending = env.spawn(async move {
+        let mut secured = connect(near, config, name).await.unwrap();
+        secured.stream.write.write_all(&[pattern(3000, 1)]).await.unwrap();
+        secured.stream.read.read_exact(&mut [0]).await.unwrap();
+    });
+    let mut accepted = accept(far, server.to_accept(cluster.now)).await.unwrap();
+    let mut request = vec![0; 3000];
+    let reading = accepted.stream.read.read_exact(&mut request);
+    env.timeout(Duration::from_secs(10), reading).await.expect("it has come").unwrap();
+    assert!(request == pattern(3000, 1));
+    accepted.stream.write.write_all(&[Bytes::from_static(b"!")]).await.unwrap();
+    sending.await.unwrap();
 }

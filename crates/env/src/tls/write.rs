@@ -6,13 +6,13 @@ use bytes::Bytes;
 use rustls::ContentType;
 
 use super::{
-    RECORD_OVERHEAD, RECORD_PLAINTEXT,
+    Protection, RECORD_OVERHEAD, RECORD_PLAINTEXT,
     key::{Key, KeySchedule},
 };
 use crate::{AlignedBuf, EnvResult, limits::TLS_PIECE_BYTES, net::WriteHalf};
 
 /// Parts below this size are put together before they are sealed.
-const SMALL_PART: usize = 4 << 10;
+pub(super) const SMALL_PART: usize = 4 << 10;
 /// The message before the first record of the next key. It requests no update from the peer (RFC 8446, 4.6.3).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 /// Bytes that a record adds to its plaintext, with the key update before it.
@@ -23,8 +23,9 @@ const SMALL_OUT: usize = RECORD_PLAINTEXT + 16 * RECORD_ADDS;
 const BULK_OUT: usize = TLS_PIECE_BYTES + SMALL_OUT;
 
 pub(crate) struct TlsWriteHalf {
-    inner: WriteHalf,
-    key: Key,
+    pub(super) inner: WriteHalf,
+    protection: Protection,
+    pub(super) key: Key,
     schedule: Rc<KeySchedule>,
     /// Records to send.
     pub(super) out: Option<AlignedBuf>,
@@ -32,11 +33,18 @@ pub(crate) struct TlsWriteHalf {
 }
 
 impl TlsWriteHalf {
-    pub(super) fn new(inner: WriteHalf, key: Key, schedule: Rc<KeySchedule>) -> Self {
-        Self { inner, key, schedule, out: None, used: 0 }
+    pub(super) fn new(inner: WriteHalf, protection: Protection, key: Key, schedule: Rc<KeySchedule>) -> Self {
+        Self { inner, protection, key, schedule, out: None, used: 0 }
     }
 
     pub(crate) async fn write_all(&mut self, parts: &[Bytes]) -> EnvResult<()> {
+        match self.protection {
+            Protection::Encrypted => self.write_encrypted(parts).await,
+            Protection::Integrity => self.write_clear(parts).await,
+        }
+    }
+
+    async fn write_encrypted(&mut self, parts: &[Bytes]) -> EnvResult<()> {
         let bulk = parts.iter().map(Bytes::len).sum::<usize>() > RECORD_PLAINTEXT;
         let mut small = Vec::new();
         for part in parts {
@@ -65,19 +73,37 @@ impl TlsWriteHalf {
     }
 
     pub(super) fn seal(&mut self, content: ContentType, plain: &[u8], bulk: bool) -> EnvResult<()> {
-        let room = if bulk { BULK_OUT } else { SMALL_OUT };
+        let (update, room) = (self.next_key()?, if bulk { BULK_OUT } else { SMALL_OUT });
         let out = self.out.get_or_insert_with(|| AlignedBuf::to_be_filled(room));
-        if self.key.is_used_up() || self.schedule.update_requested.take() {
-            self.used += self.key.seal(ContentType::Handshake, &KEY_UPDATE, &mut out[self.used..])?;
-            self.key = self.schedule.next_to_send()?;
+        if let Some(update) = update {
+            out[self.used..][..update.len()].copy_from_slice(&update);
+            self.used += update.len();
         }
         self.used += self.key.seal(content, plain, &mut out[self.used..])?;
         Ok(())
+    }
+
+    /// The record before the next key, if it is time for that.
+    pub(super) fn next_key(&mut self) -> EnvResult<Option<[u8; KEY_UPDATE.len() + RECORD_OVERHEAD]>> {
+        if !self.key.is_used_up() && !self.schedule.update_requested.take() {
+            return Ok(None);
+        }
+        let mut record = [0; KEY_UPDATE.len() + RECORD_OVERHEAD];
+        self.key.seal(ContentType::Handshake, &KEY_UPDATE, &mut record)?;
+        self.key = self.schedule.next_to_send()?;
+        Ok(Some(record))
     }
 
     pub(super) async fn send(&mut self) -> EnvResult<()> {
         let Some(mut out) = self.out.take() else { return Ok(()) };
         out.truncate(std::mem::take(&mut self.used));
         self.inner.write_all(&[out.freeze()]).await
+    }
+
+    /// The records that wait to be sent.
+    #[cfg(test)]
+    pub(super) fn taken(&mut self) -> Vec<u8> {
+        let used = std::mem::take(&mut self.used);
+        self.out.take().map_or_else(Vec::new, |out| out[..used].to_vec())
     }
 }

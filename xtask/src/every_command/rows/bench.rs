@@ -38,6 +38,11 @@ pub const ROWS: &[Row] = &[
         "netdisk",
     ),
     ok(
+        "bench obdfilter-survey {d}/survey --case network,netdisk --osts 1 --size 2MiB --rsz 256KiB --nobjhi 1 --thrhi 1 \
+         --integrity-only --listen 127.0.0.1:{port}",
+        "netdisk",
+    ),
+    ok(
         "bench store {d} --size 256MiB --bytes 16MiB --object 16MiB --depth 4 --age --rest 1 --overwrites 0.02 -i 1 --sums --seed 2 --json",
         "aged-of-fresh",
     ),

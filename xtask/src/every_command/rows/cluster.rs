@@ -165,6 +165,10 @@ pub const ROWS: &[Row] = &[
     ok("status --keys {d}/far/keys 127.0.0.1:{port+8}", "OST0000"),
     ok("sync --keys {d}/far/keys 127.0.0.1:{port+8}", ""),
     ok("df --keys {d}/c/keys 127.0.0.1:{port+8}", "another cluster").ends_with(1),
+    ok("keys protection {d}/far/keys integrity-only", "not encrypted where the other side"),
+    ok("df --keys {d}/far/keys 127.0.0.1:{port+8}", "OST0000"),
+    ok("keys protection {d}/far/keys encryption", "are encrypted"),
+    ok("keys protection {d} encryption", "holds no keys").ends_with(1),
     // `down` does not know of a mount by addresses.
     ok("umount {d}/m2", ""),
     // Another host joins, and a client.
@@ -174,7 +178,8 @@ pub const ROWS: &[Row] = &[
     ok("join 127.0.0.1:{port+8} {token} {d}/joined --osts 1 --mdt", "one MDT per cluster").is_refused(),
     ok("join 127.0.0.1:{port+8} {token} {d}/joined --osts 1 --router", "no routers").is_refused(),
     ok(
-        "join 127.0.0.1:{port+8} {token} {d}/joined --osts 1 --ost-size 256MiB --listen 127.0.0.1:{port+16} --name h2",
+        "join 127.0.0.1:{port+8} {token} {d}/joined --osts 1 --ost-size 256MiB --listen 127.0.0.1:{port+16} --name h2 \
+         --integrity-only",
         "OST0001 serve in {d}/joined",
     ),
     ok("join 127.0.0.1:{port+8} {token} {d}/joined", "OST0001 serve in {d}/joined"),
@@ -213,6 +218,16 @@ pub const ROWS: &[Row] = &[
     prepare(remove_client),
     ok("down {d}/joined", "is down"),
     ok("down --force {d}/far", "is down"),
+    // With integrity only.
+    ok(
+        "up {d}/clear --osts 1 --ost-size 256MiB --mdt-size 256MiB --no-mount --listen 127.0.0.1:{port+8} --integrity-only",
+        "in {d}/clear",
+    ),
+    ok("up {d}/clear --no-mount --listen 127.0.0.1:{port+8} --integrity-only", "in {d}/clear"),
+    ok("up {d}/c --listen 127.0.0.1:{port+8} --integrity-only", "is for the first use").ends_with(2),
+    ok("mount {d}/clear {d}/m2", ""),
+    ok("umount {d}/m2", ""),
+    ok("down {d}/clear", "is down"),
     // The same without keys.
     ok(
         "up {d}/near --osts 1 --ost-size 256MiB --mdt-size 256MiB --no-mount --listen 127.0.0.1:{port+8} --insecure-loopback",
