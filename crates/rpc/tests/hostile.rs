@@ -271,3 +271,129 @@ fn a_client_without_keys_is_told_that_the_server_wants_tls() {
     });
     assert_eq!(handler.requests.get(), 0);
 }
+
+/// Passes on what comes in both directions, until either side closes; what came from the client.
+async fn record(env: &Env, client: forebay_env::Stream, server: forebay_env::Stream) -> Vec<u8> {
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.split(), server.split());
+    let back = env.spawn(async move {
+        let mut byte = [0];
+        while from_server.read_exact(&mut byte).await.is_ok() {
+            if to_client.write_all(&[Bytes::copy_from_slice(&byte)]).await.is_err() {
+                return;
+            }
+        }
+    });
+    let (mut seen, mut byte) = (Vec::new(), [0]);
+    while from_client.read_exact(&mut byte).await.is_ok() {
+        seen.push(byte[0]);
+        if to_server.write_all(&[Bytes::copy_from_slice(&byte)]).await.is_err() {
+            break;
+        }
+    }
+    drop(to_server);
+    back.await;
+    seen
+}
+
+/// Bytes that a node of the cluster sends in a connection in which it asks for the status once.
+async fn conversation(strangers: &Env, ours: &Env) -> Vec<u8> {
+    let middle = Address::Mem("middle".into());
+    let mut listener = strangers.listen(&middle).await.expect("the address is free");
+    let asking = ours.clone();
+    let asked = ours.spawn(async move {
+        let (read, mut write) = asking.connect(&middle).await.expect("it is let in").split();
+        write.write_all(&frame(Op::Status, &Status {}, vec![])).await.expect("written");
+        let mut reader = FrameReader::new(read);
+        let header = reader.header().await.expect("a reply");
+        StatusReply::from_bytes(&reader.content(header).await.expect("whole").body).expect("a reply").json
+    });
+    let client = listener.accept().await.expect("it connects").handshake(strangers).await.expect("plain").0;
+    let server = strangers.connect(&address()).await.expect("it listens");
+    let seen = record(strangers, client, server).await;
+    assert_eq!(asked.await.expect("it ran"), "{}");
+    seen
+}
+
+/// How many hostile connections are tried, unless the environment says otherwise.
+const ROUNDS: u64 = 20_000;
+
+/// One of `conversations` with damage of some kind.
+fn damaged(env: &Env, conversations: &[Vec<u8>]) -> Vec<u8> {
+    let below = |bound: usize| (env.random_u64() % bound as u64) as usize;
+    let mut bytes = conversations[below(conversations.len())].clone();
+    for _ in 0..=below(3) {
+        // Most damage is to the client's first words, which are read before anything is known of it.
+        let reach = if below(4) == 0 { bytes.len() } else { bytes.len().min(300) };
+        if reach == 0 {
+            break;
+        }
+        let at = below(reach);
+        match below(7) {
+            0 | 1 => bytes[at] ^= 1 << below(8),
+            2 => bytes[at] = [0, 1, 0x16, 0x17, 0xf1, 0x7f, 0xff][below(7)],
+            3 => bytes.truncate(at),
+            4 => drop(bytes.drain(at..(at + 1 + below(40)).min(bytes.len()))),
+            5 => {
+                let other = &conversations[below(conversations.len())];
+                let from = below(other.len());
+                let part = other[from..(from + 1 + below(200)).min(other.len())].to_vec();
+                bytes.splice(at..at, part);
+            }
+            // Lengths have two and three bytes.
+            _ => {
+                let end = (at + 2 + below(2)).min(bytes.len());
+                bytes[at..end].fill(if below(2) == 0 { 0xff } else { 0 });
+            }
+        }
+    }
+    bytes
+}
+
+/// A recorded conversation, with integrity only or encrypted, is repeated whole or damaged |20,000 times| a node of the cluster asks
+///
+/// More: `FOREBAY_FUZZ_ROUNDS=1000000`.
+#[test]
+fn repeated_and_damaged_handshakes_are_refused_and_others_are_served() {
+    let rounds = std::env::var("FOREBAY_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let sim = Sim::new(9);
+    let authority = Authority::make(Uuid([9; 16])).expect("an authority");
+    let integrity_only = |role| match keys(&authority, role) {
+        Network::Keys(keys) => {
+            Network::Keys(Arc::new(Arc::into_inner(keys).expect("nobody else has them").with_integrity_only()))
+        }
+        other => other,
+    };
+    let (plain, handler, gate) = start_with(&sim, 1 << 20, integrity_only(Role::Mds));
+    let strangers = plain.with_network(Network::Closed);
+    let clients = [keys(&authority, Role::Client), integrity_only(Role::Client)];
+    sim.block_on(async {
+        let mut conversations = Vec::new();
+        for client in &clients {
+            conversations.push(conversation(&strangers, &strangers.with_network(client.clone())).await);
+        }
+        let shows_frames = |bytes: &Vec<u8>| bytes.windows(4).any(|part| part == b"FBF1");
+        assert_eq!(conversations.iter().map(shows_frames).collect::<Vec<_>>(), [false, true], "one is clear");
+        let served = handler.requests.get();
+        assert_eq!(served, 2);
+        for round in 0..rounds {
+            let bytes = match round % 100 {
+                0 => conversations[round as usize / 100 % 2].clone(),
+                _ => damaged(&strangers, &conversations),
+            };
+            let (read, mut write) = strangers.connect(&address()).await.expect("it still listens").split();
+            let _ = write.write_all(&[bytes.into()]).await;
+            // Time for the server to act on it.
+            strangers.sleep(Duration::from_millis(1)).await;
+            drop((read, write));
+            if round % 1000 == 0 {
+                assert_eq!(handler.requests.get(), served + round / 1000, "nobody else's request is executed");
+                let ours = strangers.with_network(clients[round as usize / 1000 % 2].clone());
+                let (began, reply) = (ours.now(), forebay_rpc::ask(&ours, &[address()], &Status {}).await);
+                assert_eq!(reply.map(|reply| reply.json), Ok("{}".into()), "round {round}");
+                assert!(ours.now().since(began) < Duration::from_millis(100), "round {round}");
+            }
+        }
+        strangers.sleep(limits::GREETING_TIMEOUT * 2).await;
+    });
+    assert_eq!((handler.requests.get(), gate.used_bytes()), (2 + rounds.div_ceil(1000), 0));
+}
