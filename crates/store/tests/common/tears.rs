@@ -19,7 +19,7 @@ use std::{
 use forebay_env::sim::{CrashRecorder, DiskImage, LastWrite, TearChoice};
 
 /// Number of histories, unless the environment says otherwise; the coverage of this many is asserted.
-pub const HISTORIES: u64 = 250;
+pub const HISTORIES: u64 = 125;
 /// For writes of up to this many sectors, every number of sectors kept is tried.
 const SHORT: usize = 16;
 
