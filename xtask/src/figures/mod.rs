@@ -18,6 +18,7 @@ mod names_mount;
 mod namespace;
 mod prediction;
 pub mod process;
+mod protection;
 mod store;
 pub mod summary;
 mod syscalls;
@@ -63,7 +64,7 @@ pub struct Plan {
 type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
 
 /// The names of the document's sections.
-const SECTIONS: [(&str, Section); 11] = [
+const SECTIONS: [(&str, Section); 12] = [
     ("store", store::measure),
     ("namespace", namespace::measure),
     ("mount", mount::measure),
@@ -72,6 +73,7 @@ const SECTIONS: [(&str, Section); 11] = [
     ("memory", memory::measure),
     ("syscalls", syscalls::measure),
     ("levels", levels::measure),
+    ("protection", protection::measure),
     ("prediction", prediction::measure),
     ("against", against::measure),
     ("before-leases", against::before_leases),

@@ -40,6 +40,7 @@ pub const ROWS: &[Row] = &[
     xtask("sensitivity --only tier.elevator --quick --print --program {forebay}", "`tier.elevator` 0 to 1"),
     xtask("figures --only store,namespace --least --print --dir {d}/f --program {forebay}", "% of raw"),
     xtask("figures --only memory,syscalls --least --print --dir {d}/f2 --program {forebay}", "peak memory"),
+    xtask("figures --only protection --least --print --dir {d}/f7 --program {forebay}", "without a store"),
     xtask("figures --only mount --least --print --dir {d}/f3 --program {forebay}", "file per process, Forebay"),
     xtask("figures --only names-mount,trees --least --print --dir {d}/f4 --program {forebay}", "% of fuse-floor")
         .long("starts hundreds of programs, and servers again and again"),
