@@ -142,7 +142,7 @@ pub const ROWS: &[Row] = &[
     ok("down {d}/c", "is down"),
     ok("up {d}/c --commit commit", "mounted at {d}/m"),
     ok("down {d}/c", "is down"),
-    ok("up --foreground {d}/c", "MDT0000: stopped").beside(
+    ok("up --foreground {d}/c", "serving MDT0000 at unix:").beside(
         "serving MDT0000",
         &[ok("status {d}/c", "serving"), ok("up --foreground {d}/c", "is served already, by process").ends_with(1)],
     ),
