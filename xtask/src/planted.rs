@@ -125,6 +125,7 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         RootOwnedByRoot => &["forebay_mds"],
         BytesBehindHandshakeLost => &["forebay_env:tls"],
         RoleNotChecked | SessionOfAnyNode => &["scenes:keys"],
+        FramesAsTheyCome => &["forebay_rpc", "scenes:rails"],
         CapabilityNotChecked => &["scenes:tenants"],
         TenantNotConfined | TenantsUserBelieved => &["forebay_mds", "scenes:tenants"],
         NonceRepeated => &["forebay_env:tls"],

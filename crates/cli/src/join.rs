@@ -34,7 +34,7 @@ use forebay_store::FormatOptions;
 use crate::{
     ask,
     cluster_arg::ClusterArg,
-    listen_address::{nth, refuse_unspecified},
+    listen_address::{of_targets, refuse_unspecified},
     open_files,
     serve::DisksArgs,
     server_processes,
@@ -63,9 +63,10 @@ pub struct JoinArgs {
     #[arg(long, value_parser = parse_positive_size, value_name = "SIZE")]
     pub ost_size: Option<u64>,
     /// Where the first OST listens; the others use the ports behind it [default: the address by which this host reaches
-    /// the MGS, and the first free port from that of the MGS on]
+    /// the MGS, and the first free port from that of the MGS on]. Given again, at this host's address in another network too: clients
+    /// use the networks of an OST together
     #[arg(long, value_name = "HOST:PORT")]
-    pub listen: Option<Address>,
+    pub listen: Vec<Address>,
     /// This host's name in the cluster [default: its host name]
     #[arg(long)]
     pub name: Option<String>,
@@ -184,9 +185,13 @@ fn join(args: &JoinArgs, mgs: &[Address], token: &Token) -> CliResult<Cluster> {
     std::fs::write(dir.join(UNFINISHED), "").doing(|| format!("cannot write in {}", dir.display()))?;
     let name = args.name.clone().unwrap_or_else(keys::host_name);
     let reply = ask_to_join(&dir.join(keys::DIR), mgs, token, &name, args.osts)?;
-    let entry = |(index, listen): (&u32, &Address)| {
+    let entry = |(index, listen): (&u32, &Vec<Address>)| {
         let id = TargetId::ost(*index);
-        TargetEntry { name: id.to_string(), dir: id.to_string().into(), listen: vec![listen.to_string()] }
+        TargetEntry {
+            name: id.to_string(),
+            dir: id.to_string().into(),
+            listen: listen.iter().map(Address::to_string).collect(),
+        }
     };
     let description = Description {
         mgs: mgs.iter().map(Address::to_string).collect(),
@@ -246,14 +251,13 @@ pub fn format_missing(cluster: &Cluster, ost_size: Option<u64>) -> CliResult {
 }
 
 /// The addresses of this host's OSTs, which are free.
-fn listen_addresses(args: &JoinArgs, mgs: &[Address]) -> CliResult<Vec<Address>> {
+fn listen_addresses(args: &JoinArgs, mgs: &[Address]) -> CliResult<Vec<Vec<Address>>> {
     if args.osts == 0 {
         return Ok(Vec::new());
     }
-    if let Some(first) = &args.listen {
-        let addresses: Vec<Address> =
-            (0..args.osts as usize).map(|number| nth(first, number)).collect::<CliResult<_>>()?;
-        return match addresses.iter().find_map(|address| Some((address, bind(address).err()?))) {
+    if !args.listen.is_empty() {
+        let addresses = of_targets(&args.listen, args.osts as usize)?;
+        return match addresses.iter().flatten().find_map(|address| Some((address, bind(address).err()?))) {
             Some((address, error)) => {
                 Err(CliError::failed(format!("--listen: servers of this host cannot listen at {address}: {error}")))
             }
@@ -266,7 +270,7 @@ fn listen_addresses(args: &JoinArgs, mgs: &[Address]) -> CliResult<Vec<Address>>
         let address =
             Address::Tcp(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") });
         if bind(&address).is_ok() {
-            found.push(address);
+            found.push(vec![address]);
         }
         if found.len() == args.osts as usize {
             return Ok(found);

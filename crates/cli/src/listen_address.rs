@@ -18,6 +18,16 @@ pub fn nth(address: &Address, number: usize) -> CliResult<Address> {
     }
 }
 
+/// The addresses of each of `count` targets, if the first one listens at all of these.
+pub fn of_targets(first: &[Address], count: usize) -> CliResult<Vec<Vec<Address>>> {
+    first.iter().try_for_each(refuse_unspecified)?;
+    let given_twice = (1..first.len()).find(|number| first[..*number].contains(&first[*number]));
+    if let Some(number) = given_twice {
+        return Err(CliError::usage(format!("--listen {} is given twice", first[number])));
+    }
+    (0..count).map(|number| first.iter().map(|address| nth(address, number)).collect()).collect()
+}
+
 fn split_port(text: &str) -> CliResult<(&str, u16)> {
     let wrong = || CliError::usage(format!("'{text}' is not HOST:PORT"));
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
@@ -76,6 +86,18 @@ mod tests {
         assert_eq!(nth(&Address::Tcp("[::1]:0".into()), 2).expect("an address"), Address::Tcp("[::1]:0".into()));
         assert!(nth(&Address::Tcp("127.0.0.1:65535".into()), 1).is_err());
         assert!(nth(&Address::Unix("/x".into()), 1).expect_err("one socket").message.contains("--map"));
+    }
+
+    #[test]
+    fn each_target_listens_in_all_networks_and_no_address_counts_twice() {
+        let first: [Address; 2] = ["10.0.0.1:7700", "10.1.0.1:7700"].map(|text| text.parse().expect("an address"));
+        let shown = |addresses: &Vec<Address>| addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
+        let both: Vec<String> = of_targets(&first, 2).expect("two targets").iter().map(shown).collect();
+        assert_eq!(both, ["tcp:10.0.0.1:7700 tcp:10.1.0.1:7700", "tcp:10.0.0.1:7701 tcp:10.1.0.1:7701"]);
+        let twice = [first[0].clone(), first[0].clone()];
+        assert!(of_targets(&twice, 1).expect_err("the same").message.contains("twice"));
+        let unspecified = ["0.0.0.0:1".parse().expect("an address")];
+        assert!(of_targets(&unspecified, 1).is_err());
     }
 
     #[test]

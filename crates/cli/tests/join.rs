@@ -6,9 +6,11 @@ mod common;
 
 use std::{
     fs::{self, File},
+    io::Write,
     net::TcpListener,
     path::Path,
     sync::atomic::Ordering,
+    time::{Duration, Instant},
 };
 
 use common::{
@@ -112,6 +114,59 @@ fn whoever_may_not_join_is_told_why_and_leaves_nothing_behind() {
     site.hosts.succeeds(2, &["down", &site.path("c")]);
     let output = site.hosts.forebay(1, &["join", "10.77.0.3:4500", token.trim(), &site.path("away"), "--osts", "1"]);
     assert!(words(&output).contains("does not answer"), "{}", words(&output));
+}
+
+/// Bytes that the second host's OST has received by each of its addresses.
+fn received(site: &Site) -> Vec<u64> {
+    let status = site.hosts.succeeds(1, &["status", &site.path("b"), "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let targets = status["targets"].as_array().expect("targets");
+    let ost = targets.iter().find(|target| target["name"] == "OST0001").expect("it is listed");
+    let networks = ost["networks"].as_array().expect("networks");
+    networks.iter().map(|network| network["received_bytes"].as_u64().expect("a number")).collect()
+}
+
+/// write; cut one network without a sign, write on; heal it, write
+#[test]
+fn two_networks_are_used_together_and_one_that_goes_dead_costs_no_error() {
+    let Some(site) = Site::new("two") else { return };
+    site.hosts.connect_twice();
+    let listen = ["--listen", "10.77.0.2:4500", "--listen", "10.78.0.2:4500"];
+    site.joins(1, &site.token("ost"), "b", &[&SMALL[..], &listen, &["--name", "h2"]].concat());
+    let m2 = site.path("m2");
+    let mounted = site.mount(2, &["--token", &site.token("client")], "m2");
+    assert!(mounted.status.success(), "{}", words(&mounted));
+    site.hosts.succeeds(2, &["setstripe", "-c", "1", "-i", "1", &m2]);
+    let bytes = SECRET.repeat(1 << 15);
+    let file = Path::new(&m2).join("result");
+    let write = |count: usize| {
+        let mut open = File::create(&file).expect("created");
+        (0..count).for_each(|_| open.write_all(&bytes).expect("written"));
+        open.sync_all().expect("synced");
+    };
+    write(1);
+    std::thread::sleep(Duration::from_secs(2));
+    let before = received(&site);
+    write(32);
+    let brought: Vec<u64> = received(&site).iter().zip(&before).map(|(after, before)| after - before).collect();
+    assert!(brought.len() == 2 && brought.iter().all(|bytes| *bytes > 6 << 20), "{brought:?}");
+    site.hosts.cut_second(2);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(6) {
+        write(4);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    site.hosts.heal_second(2);
+    let healed = received(&site)[1];
+    let is_used = || {
+        write(4);
+        received(&site)[1] > healed + (2 << 20)
+    };
+    let begun = Instant::now();
+    while !is_used() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the second network is not used again");
+    }
+    assert!(fs::read(&file).expect("it reads") == bytes.repeat(4));
 }
 
 #[test]

@@ -239,6 +239,8 @@ bugs! {
     RoleNotChecked,
     /// A node may resume the session of another.
     SessionOfAnyNode,
+    /// Frames of a session that come by several streams are handled in the order in which they come.
+    FramesAsTheyCome,
 }
 
 /// The length of [`kebab`].

@@ -9,7 +9,7 @@ use forebay_proto::{
 
 use crate::{
     RpcError,
-    frame::{Frame, FrameError, FrameReader, Outbox, Received},
+    frame::{Frame, FrameError, FrameReader, Outbox, Received, Traffic},
     limits,
 };
 
@@ -62,8 +62,8 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
     {
         return Err(RpcError::Protocol(format!("{address}: {node} answers, which may not keep the cluster's map")));
     }
-    let (read, write) = stream.split();
-    let outbox = Outbox::default();
+    let (read, mut write) = stream.split();
+    let (outbox, traffic) = (Outbox::default(), Traffic::default());
     let mut header = FrameHeader::new(FrameKind::Request, op as u16);
     (header.slot, header.sequence) = (limits::CONTROL_SLOT, 1);
     outbox.send(Frame::new(header, body, Vec::new()));
@@ -81,7 +81,7 @@ async fn exchange_with(env: &Env, address: &Address, op: Op, body: Bytes) -> Res
             FrameError::Foreign => RpcError::Foreign(format!("{address}: {error}")),
             error => unreachable(error.to_string()),
         }),
-        () = outbox.write_to(write) => Err(unreachable("the connection broke".into())),
+        () = outbox.write_to(&mut write, &traffic) => Err(unreachable("the connection broke".into())),
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     fmt,
+    rc::Rc,
 };
 
 use bytes::Bytes;
@@ -107,15 +108,30 @@ impl From<EnvError> for FrameError {
 /// The first bytes of a frame, in every version.
 const MAGIC: &[u8] = b"FBF1";
 
+/// Bytes of the frames that went over the streams of one address.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Written by this side.
+    pub sent_bytes: Cell<u64>,
+    /// Read by this side.
+    pub received_bytes: Cell<u64>,
+}
+
 /// Reads frames: first the header, so that the caller can wait for memory, then the rest.
 pub struct FrameReader {
     half: ReadHalf,
+    traffic: Rc<Traffic>,
 }
 
 impl FrameReader {
     /// Reads frames from `half`.
     pub fn new(half: ReadHalf) -> Self {
-        Self { half }
+        Self::counting(half, Rc::default())
+    }
+
+    /// The same, and counts their bytes.
+    pub fn counting(half: ReadHalf, traffic: Rc<Traffic>) -> Self {
+        Self { half, traffic }
     }
 
     /// Reads the next frame's header. Not cancel-safe, like all methods of this type.
@@ -151,10 +167,12 @@ impl FrameReader {
             self.half.read_exact(&mut body).await?;
         }
         header.check_body(&body).map_err(|e| FrameError::Bad(e.message))?;
+        let wire_bytes = FRAME_HEADER_BYTES as u64 + u64::from(header.body_bytes) + u64::from(header.bulk_bytes);
         let bulk = match header.bulk_bytes {
             0 => Bytes::new(),
             length => self.half.read_aligned(length as usize).await?.freeze(),
         };
+        self.traffic.received_bytes.set(self.traffic.received_bytes.get() + wire_bytes);
         Ok(Received { header, body: body.into(), bulk })
     }
 }
@@ -173,10 +191,15 @@ fn parse_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<FrameHeader, FrameEr
     FrameHeader::from_bytes(bytes).map_err(|e| FrameError::Bad(e.to_string()))
 }
 
-/// Frames waiting to be written to one connection. The sender bounds them: requests by slots, replies by requests.
+/// Frames waiting to be written to one connection, which may have several streams. The sender bounds them: requests by
+/// slots, replies by requests.
 #[derive(Default)]
 pub struct Outbox {
     queue: RefCell<VecDeque<Frame>>,
+    /// The last number that a frame was given; `None`: they have none.
+    order: Cell<Option<u64>>,
+    /// Streams that frames are written to.
+    streams: Cell<usize>,
     /// Some task will call [`Outbox::send_waiting`].
     called_for: Cell<bool>,
     ready: Notify,
@@ -190,8 +213,21 @@ impl Outbox {
         if self.finish.is_raised() || self.closed.is_raised() {
             return;
         }
-        self.queue.borrow_mut().push_back(frame);
+        self.push(frame);
         self.ready.notify_one();
+    }
+
+    /// From now on frames have numbers ([`FrameHeader::order`]), so that they may go over several streams.
+    pub fn count_frames(&self) {
+        self.order.set(Some(0));
+    }
+
+    fn push(&self, mut frame: Frame) {
+        if let Some(last) = self.order.get() {
+            frame.header.order = last + 1;
+            self.order.set(Some(last + 1));
+        }
+        self.queue.borrow_mut().push_back(frame);
     }
 
     /// Queues a frame that goes with the next one. True: the caller must arrange for a call of
@@ -200,7 +236,7 @@ impl Outbox {
         if self.finish.is_raised() || self.closed.is_raised() {
             return false;
         }
-        self.queue.borrow_mut().push_back(frame);
+        self.push(frame);
         !self.called_for.replace(true)
     }
 
@@ -214,12 +250,17 @@ impl Outbox {
     pub fn close(&self) {
         self.closed.raise();
         self.queue.borrow_mut().clear();
-        self.ready.notify_one();
+        self.wake_all();
     }
 
     /// Closes the connection once all queued frames are written.
     pub fn finish(&self) {
         self.finish.raise();
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        self.ready.notify_waiters();
         self.ready.notify_one();
     }
 
@@ -233,6 +274,11 @@ impl Outbox {
         self.closed.wait().await;
     }
 
+    /// Streams that frames are written to now.
+    pub fn streams(&self) -> usize {
+        self.streams.get()
+    }
+
     /// Number of waiting frames.
     pub fn len(&self) -> usize {
         self.queue.borrow().len()
@@ -243,25 +289,33 @@ impl Outbox {
         self.queue.borrow().is_empty()
     }
 
-    /// Writes queued frames, as many as are ready in one call, until the connection is closed.
-    pub async fn write_to(&self, mut half: WriteHalf) {
+    /// Writes queued frames to one stream, as many as are ready in one call, until the connection is closed. Another call may
+    /// write to another stream meanwhile: each takes the next frames when it has written the last ones.
+    pub async fn write_to(&self, half: &mut WriteHalf, traffic: &Traffic) {
+        let stream = OpenStream::begin(self);
         while !self.closed.is_raised() {
             let batch = self.take_batch();
             if batch.is_empty() {
                 if self.finish.is_raised() {
-                    break;
+                    return;
                 }
                 self.ready.notified().await;
                 continue;
             }
+            if self.streams.get() > 1 && !self.is_empty() {
+                self.ready.notify_one();
+            }
+            let bytes: usize = batch.iter().map(Frame::wire_bytes).sum();
             let parts = gather(batch, half.known_epoch());
             forebay_env::sync::select! {
                 biased;
                 written = half.write_all(&parts) => if written.is_err() { break },
                 () = self.closed.wait() => break,
             }
+            traffic.sent_bytes.set(traffic.sent_bytes.get() + bytes as u64);
         }
         self.close();
+        drop(stream);
     }
 
     fn take_batch(&self) -> Vec<Frame> {
@@ -277,6 +331,33 @@ impl Outbox {
             })
             .count();
         queue.drain(..count).collect()
+    }
+}
+
+/// Writes one frame.
+pub(crate) async fn write_one(half: &mut WriteHalf, frame: Frame) -> Result<(), FrameError> {
+    let parts = gather(vec![frame], half.known_epoch());
+    Ok(half.write_all(&parts).await?)
+}
+
+/// A stream that frames are written to. Once all frames of a connection that finishes are written to all of its streams, it
+/// is closed.
+struct OpenStream<'a>(&'a Outbox);
+
+impl<'a> OpenStream<'a> {
+    fn begin(outbox: &'a Outbox) -> Self {
+        outbox.streams.set(outbox.streams.get() + 1);
+        Self(outbox)
+    }
+}
+
+impl Drop for OpenStream<'_> {
+    fn drop(&mut self) {
+        let left = self.0.streams.get() - 1;
+        self.0.streams.set(left);
+        if left == 0 {
+            self.0.close();
+        }
     }
 }
 

@@ -14,13 +14,14 @@ mod pins;
 mod resolve;
 pub mod server;
 pub mod session;
+mod turns;
 
 pub use ask::ask;
 pub use error::RpcError;
-pub use frame::{Frame, FrameError, FrameReader, Outbox, Received};
+pub use frame::{Frame, FrameError, FrameReader, Outbox, Received, Traffic};
 pub use latch::Latch;
 pub use pins::PinBudget;
 pub use resolve::{Resolve, addresses_in};
 pub use session::{
-    Call, Called, Capabilities, ClientSession, Lost, Reservation, SessionOptions, SessionState, SessionStats,
+    Call, Called, Capabilities, ClientSession, Lost, RailStats, Reservation, SessionOptions, SessionState, SessionStats,
 };

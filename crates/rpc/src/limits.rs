@@ -28,6 +28,8 @@ pub const PIN_OVERHEAD_BYTES: u64 = 512;
 /// An address that has not replied to `Connect` after this is given up for the next one. Shorter than a recovery
 /// window.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same while there is another address to try.
+pub const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(1);
 /// First pause after a failed round over the addresses; doubles up to [`BACKOFF_MAX`].
 pub const BACKOFF_MIN: Duration = Duration::from_millis(20);
 /// Longest pause between rounds. Well below a target's recovery window (2 s): with a longer pause the client would miss
@@ -70,6 +72,16 @@ pub const LOSSES: usize = 64;
 
 /// Requests of one connection in execution at once: slots and control requests.
 pub const REQUESTS_PER_CONNECTION: usize = forebay_proto::limits::SLOTS as usize * 2;
+/// Streams of one connection, by different addresses.
+pub const RAILS: usize = 8;
+/// A frame that has not come by its stream for so long, while later ones have come by others: its stream is dead.
+pub const RAIL_STALL: Duration = Duration::from_secs(3);
+/// First pause after a failed attempt to reach a further address; doubles up to [`RAIL_PAUSE_MAX`].
+pub const RAIL_PAUSE: Duration = Duration::from_secs(1);
+/// Longest such pause.
+pub const RAIL_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// An address at which nothing answered is tried after the others for this long.
+pub const SHUNNED: Duration = Duration::from_secs(60);
 /// Connections that one server keeps open at once.
 pub const CONNECTIONS: usize = 32 << 10;
 /// Connections of one server that may be in their TLS handshake at once; a new one displaces the oldest. One takes some

@@ -10,6 +10,7 @@
 //! Not here: sessions, and what requests mean (crate `target`).
 
 mod handshakes;
+mod rails;
 mod refusals;
 
 use std::{
@@ -25,11 +26,12 @@ use forebay_proto::{
 };
 
 use self::handshakes::{Handshakes, Unfinished};
-pub use self::refusals::Refusals;
+pub use self::{rails::NoRail, refusals::Refusals};
 use crate::{
-    frame::{Frame, FrameError, FrameReader, Outbox},
+    frame::{Frame, FrameError, FrameReader, Outbox, Traffic},
     latch::Latch,
     limits,
+    turns::Turns,
 };
 
 /// Serves the requests of connections.
@@ -61,6 +63,8 @@ pub struct Connection {
     pub session: Cell<SessionId>,
     outbox: Outbox,
     load: Rc<Load>,
+    turns: Turns,
+    rails: rails::Rails,
 }
 
 impl Connection {
@@ -156,9 +160,17 @@ impl Drop for Pass {
     }
 }
 
-/// Accepts connections until `stop` is raised; then closes those it accepted.
-pub async fn serve(env: &Env, mut listener: Listener, handler: Rc<dyn Handler>, gate: Rc<BulkGate>, stop: Rc<Latch>) {
+/// Accepts connections until `stop` is raised; then closes those it accepted. Counts what goes over them in `traffic`.
+pub async fn serve(
+    env: &Env,
+    mut listener: Listener,
+    handler: Rc<dyn Handler>,
+    gate: Rc<BulkGate>,
+    traffic: Rc<Traffic>,
+    stop: Rc<Latch>,
+) {
     let shared = Rc::new(Shared {
+        traffic,
         handler,
         gate,
         stop: stop.clone(),
@@ -190,6 +202,7 @@ pub async fn serve(env: &Env, mut listener: Listener, handler: Rc<dyn Handler>, 
 
 /// What the connections of one listener share.
 struct Shared {
+    traffic: Rc<Traffic>,
     handler: Rc<dyn Handler>,
     gate: Rc<BulkGate>,
     stop: Rc<Latch>,
@@ -249,9 +262,15 @@ async fn finish_handshake(
 }
 
 fn start_connection(env: &Env, stream: Stream, peer: PeerIdentity, shared: &Rc<Shared>) {
-    let (read, write) = stream.split();
-    let connection =
-        Rc::new(Connection { peer, session: Cell::new(SessionId(0)), outbox: Outbox::default(), load: Rc::default() });
+    let (read, mut write) = stream.split();
+    let connection = Rc::new(Connection {
+        peer,
+        session: Cell::new(SessionId(0)),
+        outbox: Outbox::default(),
+        load: Rc::default(),
+        turns: Turns::default(),
+        rails: rails::Rails::default(),
+    });
     let number = {
         let mut open = shared.open.borrow_mut();
         open.next += 1;
@@ -259,22 +278,35 @@ fn start_connection(env: &Env, stream: Stream, peer: PeerIdentity, shared: &Rc<S
         open.open.insert(number, connection.clone());
         number
     };
-    let writing = connection.clone();
-    env.spawn(async move { writing.outbox.write_to(write).await });
+    let (writing, traffic) = (connection.clone(), shared.traffic.clone());
+    env.spawn(async move {
+        writing.outbox.write_to(&mut write, &traffic).await;
+        if let Some(main) = writing.main() {
+            main.outbox.write_to(&mut write, &traffic).await;
+        }
+    });
     let (env2, shared) = (env.clone(), shared.clone());
     env.spawn(async move {
-        run_connection(&env2, FrameReader::new(read), &connection, &shared).await;
+        let mut reader = FrameReader::counting(read, shared.traffic.clone());
+        run_connection(&env2, &mut reader, &connection, &shared).await;
+        if let Some(main) = connection.main() {
+            rails::run(&env2, &mut reader, &connection, &main, &shared).await;
+        }
         shared.open.borrow_mut().open.remove(&number);
         shared.handler.disconnected(&connection);
     });
 }
 
 /// Reads until the connection breaks or is closed; logs why, unless it was simply disconnected.
-async fn run_connection(env: &Env, mut reader: FrameReader, connection: &Rc<Connection>, shared: &Shared) {
+/// Returns too when its stream has become a rail of another one.
+async fn run_connection(env: &Env, reader: &mut FrameReader, connection: &Rc<Connection>, shared: &Shared) {
     let error = forebay_env::sync::select! {
         biased;
         () = connection.outbox.closed() => return,
-        error = read_requests(env, &mut reader, connection, &shared.handler, &shared.gate) => error,
+        end = read_requests(env, reader, connection, &shared.handler, &shared.gate) => match end {
+            Err(error) => error,
+            Ok(()) => return,
+        },
     };
     if !matches!(error, FrameError::Disconnected(_)) {
         let words = format!("{}: {error}", connection.peer);
@@ -304,16 +336,18 @@ async fn read_requests(
     connection: &Rc<Connection>,
     handler: &Rc<dyn Handler>,
     gate: &Rc<BulkGate>,
-) -> FrameError {
-    loop {
-        match read_request(env, reader, connection, gate).await {
-            Ok(request) => {
-                env.charge_message(Side::Server, request.header.op, request.bulk.len()).await;
-                handler.request(connection, request);
-            }
-            Err(error) => return error,
+) -> Result<(), FrameError> {
+    while connection.main().is_none() {
+        let request = read_request(env, reader, connection, gate).await?;
+        connection.turns.wait(env, request.header.order).await?;
+        env.charge_message(Side::Server, request.header.op, request.bulk.len()).await;
+        let is_counted = connection.turns.have_begun();
+        handler.request(connection, request);
+        if is_counted {
+            connection.turns.done();
         }
     }
+    Ok(())
 }
 
 async fn read_request(
@@ -323,8 +357,7 @@ async fn read_request(
     gate: &Rc<BulkGate>,
 ) -> Result<Request, FrameError> {
     if connection.session.get() != SessionId(0) {
-        let header = reader.header().await?;
-        return read_rest(reader, header, connection, gate).await;
+        return read_request_of(reader, connection, gate).await;
     }
     let slow = || FrameError::Disconnected("nothing came in time".into());
     let header = {
@@ -346,10 +379,20 @@ async fn read_request(
     env.timeout(limits::GREETING_TIMEOUT, rest).await.unwrap_or_else(|_| Err(slow()))
 }
 
+/// The next request of somebody who has a session.
+async fn read_request_of(
+    reader: &mut FrameReader,
+    connection: &Connection,
+    gate: &Rc<BulkGate>,
+) -> Result<Request, FrameError> {
+    let header = reader.header().await?;
+    read_rest(reader, header, connection, gate).await
+}
+
 async fn read_rest(
     reader: &mut FrameReader,
     header: FrameHeader,
-    connection: &Rc<Connection>,
+    connection: &Connection,
     gate: &Rc<BulkGate>,
 ) -> Result<Request, FrameError> {
     if header.kind != FrameKind::Request {

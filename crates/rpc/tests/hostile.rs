@@ -61,7 +61,7 @@ fn start_with(sim: &Sim, bulk_bytes: u64, network: Network) -> (Env, Rc<Counting
     let (h, g) = (handler.clone(), gate.clone());
     sim.start(server, move |env| async move {
         let listener = env.listen(&address()).await.expect("the address is free");
-        serve(&env, listener, h, g, Rc::new(Latch::default())).await;
+        serve(&env, listener, h, g, Rc::default(), Rc::new(Latch::default())).await;
     });
     (sim.env(client), handler, gate)
 }
@@ -206,7 +206,8 @@ fn a_server_that_answers_garbage_is_passed_over_for_the_next_address() {
     let (node, at) = (sim.add_node("garbling"), garbling.clone());
     sim.start(node, move |env| async move {
         let listener = env.listen(&at).await.expect("the address is free");
-        serve(&env, listener, Rc::new(Garbling), BulkGate::new(1 << 20), Rc::new(Latch::default())).await;
+        serve(&env, listener, Rc::new(Garbling), BulkGate::new(1 << 20), Rc::default(), Rc::new(Latch::default()))
+            .await;
     });
     sim.block_on(async {
         let alone = forebay_rpc::ask(&env, std::slice::from_ref(&garbling), &Status {}).await;

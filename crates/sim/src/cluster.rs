@@ -67,6 +67,8 @@ pub struct ClusterOptions {
     pub mdt_mirror: bool,
     /// Most bytes of small writes that each client buffers.
     pub write_back_bytes: u64,
+    /// OSTs listen at a second address too, as in another network.
+    pub second_network: bool,
 }
 
 impl Default for ClusterOptions {
@@ -83,6 +85,7 @@ impl Default for ClusterOptions {
             commit_interval: Duration::from_millis(300),
             mdt_mirror: false,
             write_back_bytes: 512 << 10,
+            second_network: false,
         }
     }
 }
@@ -91,6 +94,17 @@ impl ClusterOptions {
     /// Data bytes of a server; the MDT is server 0.
     pub fn data_bytes(&self, server: usize) -> u64 {
         if server == 0 { self.mdt_bytes } else { self.ost_bytes }
+    }
+
+    /// With a second network for one seed in three.
+    pub fn for_seed(self, seed: u64) -> Self {
+        Self { second_network: seed.is_multiple_of(3), ..self }
+    }
+
+    fn server(&self, target: TargetId, node: NodeId) -> Server {
+        let has_second = self.second_network && target.kind == TargetKind::Ost;
+        let second = has_second.then(|| Address::Mem(format!("{target}-second")));
+        Server { target, node, address: Address::Mem(target.to_string()), second }
     }
 
     /// Slab size of a server.
@@ -111,6 +125,14 @@ pub struct Server {
     pub node: NodeId,
     /// The address it listens on.
     pub address: Address,
+    /// A second one.
+    pub second: Option<Address>,
+}
+
+impl Server {
+    fn addresses(&self) -> impl Iterator<Item = &Address> {
+        std::iter::once(&self.address).chain(&self.second)
+    }
 }
 
 /// A formatted cluster; [`Cluster::boot`] starts its servers.
@@ -156,7 +178,7 @@ impl Cluster {
             };
             Store::format(&sim.env(node), STORE_DIR, &format).await.expect("a new store is formatted");
             sim.crash(node);
-            servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
+            servers.push(options.server(target, node));
         }
         let (targets, troubles, ailing, deaths, dead_copy, authority) = Default::default();
         let targets_of_map = servers.iter().map(listed).collect();
@@ -185,7 +207,7 @@ impl Cluster {
         };
         Store::format(&self.sim.env(node), STORE_DIR, &format).await.expect("a new store is formatted");
         self.sim.crash(node);
-        self.servers.push(Server { target, node, address: Address::Mem(target.to_string()) });
+        self.servers.push(self.options.server(target, node));
         number
     }
 
@@ -268,7 +290,11 @@ impl Cluster {
 
 /// A server as the map names it.
 fn listed(server: &Server) -> MapTarget {
-    MapTarget { id: server.target, uuid: Uuid::default(), addresses: vec![server.address.to_string()] }
+    MapTarget {
+        id: server.target,
+        uuid: Uuid::default(),
+        addresses: server.addresses().map(Address::to_string).collect(),
+    }
 }
 
 async fn serve(
@@ -285,6 +311,10 @@ async fn serve(
     };
     let store = Store::open(env, STORE_DIR, &open).await.map_err(|e| e.to_string())?;
     let listener = env.listen(&server.address).await.map_err(|e| e.to_string())?;
+    let second = match &server.second {
+        Some(address) => Some(env.listen(address).await.map_err(|e| e.to_string())?),
+        None => None,
+    };
     let target_options = TargetOptions {
         recovery_window: options.recovery_window,
         map: Some({
@@ -314,6 +344,10 @@ async fn serve(
         }
     };
     serving(&target);
+    if let Some(listener) = second {
+        let target = target.clone();
+        drop(env.spawn(async move { target.serve(listener).await }));
+    }
     let is_mgs = server.target.kind == TargetKind::Mdt && authority.is_some();
     let listener = if is_mgs { listener.for_anybody() } else { listener };
     target.serve(listener).await;

@@ -196,6 +196,7 @@ impl Run {
 
     async fn whole(&self) -> Result<Report, String> {
         let options = cluster::ClusterOptions { mdt_mirror: self.options.mirror, ..self.setup.options(&self.sim) };
+        let options = options.for_seed(self.sim.seed());
         let cluster = Cluster::format(&self.sim, options).await;
         if self.setup.slow_osts {
             slow_down(&cluster);
@@ -366,6 +367,9 @@ impl Run {
                 sim.pause(node);
                 sim.sleep(faults::random_ms(cluster, 2000)).await;
                 sim.resume(node);
+            }
+            Kind::Reset if cluster.servers[any].second.is_some() && sim.chance(0.5) => {
+                sim.reset_one_connection(station.node, cluster.servers[any].node);
             }
             Kind::Reset => sim.reset_connections(station.node, cluster.servers[any].node),
             Kind::Cut => {

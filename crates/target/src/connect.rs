@@ -9,9 +9,9 @@ use forebay_env::{Bug, PeerIdentity, planted};
 use forebay_keys::Role;
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, SessionId, Uuid, limits as proto_limits,
-    message::{Connect, ConnectReply, Empty, Fence, FrameHeader, features},
+    message::{Connect, ConnectReply, Empty, Fence, FrameHeader, JoinRail, features},
 };
-use forebay_rpc::server::{Connection, Request};
+use forebay_rpc::server::{Connection, NoRail, Request};
 use forebay_store::CommitPoint;
 
 use crate::{
@@ -201,9 +201,37 @@ impl Core {
             last_committed: self.store.last_committed(),
         };
         self.answer(connection, header, &reply);
+        if reply.features & features::RAILS != 0 {
+            connection.count_frames();
+        }
         if recovering {
             self.service().comes_back(session.id, connect.granted_bytes);
             self.joined(session);
+        }
+    }
+
+    /// The stream of `connection` becomes one more of the session's connection.
+    pub(crate) fn join_rail(&self, connection: &Rc<Connection>, request: &Request) {
+        let header = &request.header;
+        let join = match JoinRail::from_bytes(&request.body) {
+            Ok(join) => join,
+            Err(error) => return self.refuse(connection, header, &error.into()),
+        };
+        let session = self.session(join.session).filter(|session| session.client == join.client);
+        let main = session.and_then(|session| session.connection.borrow().clone());
+        let may = main.as_ref().map_or(Err(NoRail::Single), |main| connection.may_become_rail_of(main));
+        match (main, may) {
+            (Some(main), Ok(())) => {
+                self.answer(connection, header, &Empty {});
+                connection.become_rail_of(&main);
+            }
+            (_, no) => {
+                let why = no.err().unwrap_or(NoRail::Single);
+                if why == NoRail::Foreign {
+                    self.log_refusal(&format!("{}: refused a stream of session {}", connection.peer, join.session));
+                }
+                self.refuse(connection, header, &ErrorReply::new(Errno::WRONG_PEER, why.words()));
+            }
         }
     }
 

@@ -6,13 +6,13 @@ use std::{
     rc::{Rc, Weak},
 };
 
-use forebay_env::{Bug, Env, planted, sync::Notify};
+use forebay_env::{Address, Bug, Env, planted, sync::Notify};
 use forebay_proto::{
     ClientId, Encode, Errno, ErrorReply, Fid, Incarnation, SessionId, Transno, limits as proto_limits,
     message::{FrameHeader, FrameKind},
 };
 use forebay_rpc::{
-    Frame, Latch,
+    Frame, Latch, Traffic,
     limits::CONTROL_SLOT,
     server::{BulkGate, Connection, Refusals},
 };
@@ -73,6 +73,8 @@ pub(crate) struct Core {
     pub applied: Notify,
     pub last_point: Cell<Option<CommitPoint>>,
     pub gate: Rc<BulkGate>,
+    /// What goes over each address it listens at.
+    pub networks: RefCell<Vec<(Address, Rc<Traffic>)>>,
     /// Of requests about the cluster's nodes.
     pub refusals: Rc<Refusals>,
     pub closed: Rc<Latch>,

@@ -51,6 +51,7 @@ impl Core {
         }
         match op {
             Op::Connect => return self.connect(connection, request),
+            Op::JoinRail => return self.join_rail(connection, &request),
             Op::Status => return self.answer_status(connection, header),
             Op::GetMap => return self.answer_map(connection, header),
             Op::GetBans => return self.answer_bans(connection, header),

@@ -31,7 +31,7 @@ mod update;
 pub use attempt::{Abort, Attempt, Retry, store_error};
 pub use config::TargetOptions;
 pub use context::{Answer, Context};
-pub use metrics::{Asked, TargetMetrics};
+pub use metrics::{Asked, NetworkMetrics, TargetMetrics};
 pub use service::{Service, SessionInfo};
 pub use target::{Target, TargetState};
 pub use ticket::Ticket;

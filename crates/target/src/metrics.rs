@@ -1,8 +1,10 @@
 //! Counters of a target, as plain values that may leave its shard: for `status` and for monitoring.
 
-use std::cell::Ref;
+use std::{cell::Ref, rc::Rc};
 
+use forebay_env::Address;
 use forebay_proto::{Histogram, TargetId};
+use forebay_rpc::Traffic;
 use forebay_store::{DeviceStats, Space, StoreStats};
 
 use crate::{Target, TargetState, core::Core};
@@ -14,6 +16,17 @@ pub struct Asked {
     pub reads: Histogram,
     /// Writes, including replayed ones.
     pub writes: Histogram,
+}
+
+/// What went over an address that a target listens at, as frames, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkMetrics {
+    /// The address.
+    pub address: String,
+    /// To clients.
+    pub sent_bytes: u64,
+    /// From clients.
+    pub received_bytes: u64,
 }
 
 /// Counters of a target since it was started, and its gauges.
@@ -41,6 +54,8 @@ pub struct TargetMetrics {
     pub pinned_bytes: u64,
     /// Bytes of requests in memory now, and their bound.
     pub bulk_bytes: (u64, u64),
+    /// What went over each address.
+    pub networks: Vec<NetworkMetrics>,
     /// Sizes of requests for file data.
     pub asked: Asked,
     /// Sizes of requests to the devices.
@@ -52,6 +67,23 @@ pub struct TargetMetrics {
 }
 
 impl Core {
+    /// The target listens at `address`: the counters of what goes over it.
+    pub(crate) fn listens_at(&self, address: Address) -> Rc<Traffic> {
+        let traffic = Rc::<Traffic>::default();
+        self.networks.borrow_mut().push((address, traffic.clone()));
+        traffic
+    }
+
+    pub(crate) fn network_metrics(&self) -> Vec<NetworkMetrics> {
+        let networks = self.networks.borrow();
+        let metrics = networks.iter().map(|(address, traffic)| NetworkMetrics {
+            address: address.to_string(),
+            sent_bytes: traffic.sent_bytes.get(),
+            received_bytes: traffic.received_bytes.get(),
+        });
+        metrics.collect()
+    }
+
     pub(crate) fn asked(&self) -> Ref<'_, Asked> {
         self.asked.borrow()
     }
@@ -90,6 +122,7 @@ impl Target {
             sessions_connected: sessions.values().filter(|session| session.is_connected()).count() as u64,
             pinned_bytes: core.pinned_bytes(),
             bulk_bytes: (core.gate.used_bytes(), core.gate.limit_bytes()),
+            networks: core.network_metrics(),
             asked: core.asked().clone(),
             devices: core.store.devices(),
             space: core.store.space(),

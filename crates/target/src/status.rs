@@ -47,6 +47,7 @@ impl Core {
         status.insert("space".into(), self.space_status());
         status.insert("requests".into(), self.request_status());
         status.insert("pinned_bytes".into(), self.pinned_bytes().into());
+        status.insert("networks".into(), self.networks_status());
         status.insert("asked".into(), self.asked_status());
         status.insert("devices".into(), self.devices_status());
         status.insert("journal".into(), self.journal_status());
@@ -74,6 +75,18 @@ impl Core {
                 "idle_ms": now.since(session.last_seen.get()).as_millis() as u64,
                 "under_way": session.under_way(),
                 "pinned_bytes": session.pinned.bytes(&self.store),
+            })
+        });
+        shown.collect()
+    }
+
+    fn networks_status(&self) -> Value {
+        let networks = self.network_metrics();
+        let shown = networks.iter().map(|network| {
+            json!({
+                "address": network.address,
+                "sent_bytes": network.sent_bytes,
+                "received_bytes": network.received_bytes,
             })
         });
         shown.collect()

@@ -69,6 +69,7 @@ impl Target {
             order: Order::new(store.incarnation(), recovered),
             store,
             gate: server::BulkGate::new(options.bulk_bytes),
+            networks: RefCell::default(),
             options,
             service: RefCell::new(Rc::new(Erased(service))),
             held: Held::default(),
@@ -112,8 +113,9 @@ impl Target {
     pub fn serve(&self, listener: Listener) -> Boxed<'_, ()> {
         Box::pin(async move {
             let core = &self.core;
-            server::serve(&core.env, listener, Rc::new(Door(core.clone())), core.gate.clone(), core.closed.clone())
-                .await;
+            let traffic = core.listens_at(listener.address());
+            let door = Rc::new(Door(core.clone()));
+            server::serve(&core.env, listener, door, core.gate.clone(), traffic, core.closed.clone()).await;
         })
     }
 

@@ -52,7 +52,8 @@ impl Echoes {
                 };
                 let _ = ready.send(Ok(listener.address()));
                 let echo = Rc::new(Echo::new(TargetId::ost(index), rsz));
-                let serving = serve(&env, listener, echo, BulkGate::new(BULK_BYTES), Rc::new(Latch::default()));
+                let serving =
+                    serve(&env, listener, echo, BulkGate::new(BULK_BYTES), Rc::default(), Rc::new(Latch::default()));
                 select! {
                     biased;
                     _ = stopped.wait_for(|stop| *stop) => {}

@@ -64,7 +64,7 @@ impl Site {
             mount: None,
             no_mount: true,
             foreground: false,
-            listen: None,
+            listen: Vec::new(),
             commit: None,
             separate: true,
             metrics: None,

@@ -7,7 +7,7 @@ use std::fmt::Error;
 
 use forebay_env::DiskRequests;
 use forebay_proto::{Histogram, TargetKind};
-use forebay_target::{TargetMetrics, TargetState};
+use forebay_target::{NetworkMetrics, TargetMetrics, TargetState};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, MetricEncoder, text::encode},
@@ -119,6 +119,14 @@ impl Page<'_, '_> {
         self.gauge("pinned", "What clients keep until it is committed", &bytes, |t| one(t.pinned_bytes))?;
         self.gauge("bulk", "File data of requests in the server's memory", &bytes, |t| one(t.bulk_bytes.0))?;
         self.gauge("bulk_limit", "Its bound", &bytes, |t| one(t.bulk_bytes.1))?;
+        self.counter("network", "Frames of clients and other servers, by address and direction", bytes, |t| {
+            let of = |network: &NetworkMetrics, direction: &str, bytes| {
+                (vec![("address", network.address.clone()), ("direction", direction.to_owned())], bytes)
+            };
+            let both =
+                |network| [of(network, "sent", network.sent_bytes), of(network, "received", network.received_bytes)];
+            t.networks.iter().flat_map(both).collect()
+        })?;
         self.counter("evictions", "Clients evicted", None, |t| one(t.evictions))
     }
 

@@ -70,9 +70,10 @@ pub struct UpArgs {
     /// Serve in this process until SIGTERM, and mount nothing: for systemd and containers. Tells systemd when it is ready
     #[arg(long, conflicts_with_all = ["mount", "commit", "separate", "metrics", "recovery_window"])]
     pub foreground: bool,
-    /// Listen at this TCP address and the ports behind it, instead of Unix sockets (first use only)
+    /// Listen at this TCP address and the ports behind it, instead of Unix sockets; given again, at this host's address in another
+    /// network too: clients use the networks of an OST together (first use only)
     #[arg(long, value_name = "HOST:PORT")]
-    pub listen: Option<Address>,
+    pub listen: Vec<Address>,
     /// With --listen: TCP without keys, at loopback addresses only. Any user of this machine can act as anyone (first use
     /// only)
     #[arg(long, requires = "listen")]

@@ -93,13 +93,11 @@ fn refuse_other_shape(args: &UpArgs, cluster: &Cluster) -> CliResult {
         }
     }
     let listens = cluster.mgs();
-    match &args.listen {
-        Some(asked) if listens.first() != Some(asked) => {
-            let listens: Vec<String> = listens.iter().map(Address::to_string).collect();
-            differs(&format!("--listen {asked}"), format!("{} at {}", TargetId::mdt(0), listens.join(" and ")))
-        }
-        _ => Ok(()),
+    if args.listen.is_empty() || args.listen == listens {
+        return Ok(());
     }
+    let words = |addresses: &[Address]| addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" and ");
+    differs(&format!("--listen {}", words(&args.listen)), format!("{} at {}", TargetId::mdt(0), words(&listens)))
 }
 
 fn create(args: &UpArgs) -> CliResult<Cluster> {
@@ -127,9 +125,9 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     let ids: Vec<TargetId> = [TargetId::mdt(0)].into_iter().chain((0..osts).map(TargetId::ost)).collect();
     let free = posix::free_bytes(&dir).doing(|| format!("free space of {shown}"))?;
     let sizes = Sizes::choose(args.ost_size, args.mdt_size, free, osts)?;
-    let listen = addresses(&dir, args.listen.as_ref(), &ids)?;
-    if args.listen.is_some() {
-        refuse_unusable(&listen, args.insecure_loopback)?;
+    let listen = addresses(&dir, &args.listen, &ids)?;
+    if !args.listen.is_empty() {
+        refuse_unusable(listen.iter().flatten(), args.insecure_loopback)?;
     }
     if !args.in_silence {
         println!("{}", sizes.announcement(&dir, free));
@@ -141,10 +139,10 @@ fn create(args: &UpArgs) -> CliResult<Cluster> {
     if args.integrity_only {
         keys::set_integrity_only(&dir.join(keys::DIR), true)?;
     }
-    let entry = |(id, listen): (&TargetId, String)| TargetEntry {
+    let entry = |(id, listen): (&TargetId, Vec<String>)| TargetEntry {
         name: id.to_string(),
         dir: id.to_string().into(),
-        listen: vec![listen],
+        listen,
     };
     let description = Description {
         separate: args.separate,
@@ -170,23 +168,21 @@ async fn format_all(env: &Env, dir: &Path, ids: &[TargetId], sizes: &Sizes) -> C
     Ok(cluster)
 }
 
-/// Unix sockets in DIR/run, or TCP if requested. Errors: the sockets' paths would be too long.
-fn addresses(dir: &Path, listen: Option<&Address>, ids: &[TargetId]) -> CliResult<Vec<String>> {
-    if let Some(first) = listen {
-        listen_address::refuse_unspecified(first)?;
-        listen_address::refuse_any_port(first)?;
-        return (0..ids.len())
-            .map(|number| listen_address::nth(first, number).map(|address| address.to_string()))
-            .collect();
+/// Those of each target: Unix sockets in DIR/run, or TCP if requested. Errors: the sockets' paths would be too long.
+fn addresses(dir: &Path, listen: &[Address], ids: &[TargetId]) -> CliResult<Vec<Vec<String>>> {
+    if !listen.is_empty() {
+        listen.iter().try_for_each(listen_address::refuse_any_port)?;
+        let of_each = listen_address::of_targets(listen, ids.len())?.into_iter();
+        return Ok(of_each.map(|addresses| addresses.iter().map(Address::to_string).collect()).collect());
     }
     let longest = dir.join(format!("run/{}.sock", ids[0]));
     cluster::socket_address(&longest)
         .map_err(|words| CliError::usage(format!("{words}: give a shorter DIR, or --listen 127.0.0.1:PORT")))?;
-    Ok(ids.iter().map(|id| format!("unix:run/{id}.sock")).collect())
+    Ok(ids.iter().map(|id| vec![format!("unix:run/{id}.sock")]).collect())
 }
 
 /// Refuses addresses that are not this machine's, or in use: the servers could not listen there.
-fn refuse_unusable(addresses: &[String], insecure_loopback: bool) -> CliResult {
+fn refuse_unusable<'a>(addresses: impl Iterator<Item = &'a String>, insecure_loopback: bool) -> CliResult {
     let network = if insecure_loopback { Network::InsecureLoopback } else { Network::Public };
     real::run(async |env| {
         let env = env.with_network(network);
@@ -208,11 +204,11 @@ mod tests {
     #[test]
     fn sockets_are_used_unless_ports_are_asked_for_and_paths_that_are_too_long_are_refused() {
         let ids = [TargetId::mdt(0), TargetId::ost(0)];
-        let short = addresses(Path::new("/x"), None, &ids).expect("addresses");
-        assert_eq!(short, ["unix:run/MDT0000.sock", "unix:run/OST0000.sock"]);
-        let long = addresses(&Path::new("/").join("x".repeat(100)), None, &ids).expect_err("too long").message;
+        let short = addresses(Path::new("/x"), &[], &ids).expect("addresses");
+        assert_eq!(short, [["unix:run/MDT0000.sock"], ["unix:run/OST0000.sock"]]);
+        let long = addresses(&Path::new("/").join("x".repeat(100)), &[], &ids).expect_err("too long").message;
         assert!(long.contains("118 bytes") && long.contains("--listen"), "{long}");
-        let given = addresses(Path::new("/x"), Some(&Address::Tcp("127.0.0.1:7700".into())), &ids).expect("addresses");
-        assert_eq!(given, ["tcp:127.0.0.1:7700", "tcp:127.0.0.1:7701"]);
+        let given = addresses(Path::new("/x"), &[Address::Tcp("127.0.0.1:7700".into())], &ids).expect("addresses");
+        assert_eq!(given, [["tcp:127.0.0.1:7700"], ["tcp:127.0.0.1:7701"]]);
     }
 }

@@ -53,6 +53,28 @@ impl Hosts {
         Some(hosts)
     }
 
+    /// Connects the hosts by a second network, 10.78.0.0/24: interface e1, a switch of its own.
+    pub fn connect_twice(&self) {
+        let switch = &self.switch;
+        assert!(ip(&format!("-n {switch} link add br1 type bridge")) && ip(&format!("-n {switch} link set br1 up")));
+        for (number, host) in self.names.iter().enumerate() {
+            assert!(ip(&format!("link add e1 netns {host} type veth peer name q{number} netns {switch}")));
+            assert!(ip(&format!("-n {switch} link set q{number} master br1")));
+            assert!(ip(&format!("-n {switch} link set q{number} up")));
+            assert!(ip(&format!("-n {host} address add 10.78.0.{}/24 dev e1", number + 1)));
+            assert!(ip(&format!("-n {host} link set e1 up")));
+        }
+    }
+
+    /// Cuts a host off from its second network, at the switch: nobody there is told.
+    pub fn cut_second(&self, host: usize) {
+        assert!(ip(&format!("-n {} link set q{host} nomaster", self.switch)));
+    }
+
+    pub fn heal_second(&self, host: usize) {
+        assert!(ip(&format!("-n {} link set q{host} master br1", self.switch)));
+    }
+
     /// The file of a host's network.
     fn network(&self, host: usize) -> String {
         format!("/run/netns/{}", self.names[host])

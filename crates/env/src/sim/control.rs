@@ -245,6 +245,12 @@ impl Sim {
         self.world().reset_connections(a, b);
     }
 
+    /// Breaks one of the streams between `a` and `b`, if there is one.
+    pub fn reset_one_connection(&self, a: NodeId, b: NodeId) {
+        self.note_network(a, b, 4);
+        self.world().reset_one_connection(a, b);
+    }
+
     fn note_network(&self, a: NodeId, b: NodeId, what: u64) {
         self.world().note(Kind::Fault, a, u64::from(b.0) + 1, what);
     }

@@ -159,6 +159,13 @@ impl World {
         }
     }
 
+    pub(crate) fn reset_one_connection(&self, a: NodeId, b: NodeId) {
+        let between = self.connections_where(|nodes| nodes == [a, b] || nodes == [b, a]);
+        if !between.is_empty() {
+            between[self.test_chance.below(between.len() as u64) as usize].break_both(self);
+        }
+    }
+
     /// Restarts stalled pipes whose links are no longer cut.
     pub(crate) fn unstall_pipes(&self) {
         for connection in self.connections_where(|_| true) {

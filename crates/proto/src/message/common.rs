@@ -13,8 +13,10 @@ pub mod features {
     pub const ACCESS_TIMES: u64 = 1;
     /// Understands [`super::FenceLayout`].
     pub const LAYOUT_FENCES: u64 = 2;
+    /// Understands [`super::JoinRail`], and counts its frames ([`super::FrameHeader::order`]).
+    pub const RAILS: u64 = 4;
     /// All features that this program understands.
-    pub const ALL: u64 = ACCESS_TIMES | LAYOUT_FENCES;
+    pub const ALL: u64 = ACCESS_TIMES | LAYOUT_FENCES | RAILS;
 }
 
 wire_struct! {
@@ -36,6 +38,17 @@ wire_struct! {
         pub last_committed: Transno,
         /// Granted space that the client's delayed writes rely on: after a restart the target grants it again.
         pub granted_bytes: u64,
+    }
+}
+
+wire_struct! {
+    /// Makes the stream one more of the connection that the session has now ([`features::RAILS`]). The first request of a stream; after its
+    /// reply the stream carries frames of that connection, both ways.
+    pub struct JoinRail {
+        /// The session.
+        pub session: SessionId,
+        /// Whose it is.
+        pub client: ClientId,
     }
 }
 

@@ -56,8 +56,9 @@ pub struct FrameHeader {
     pub map_epoch: u32,
     /// Reply: how many requests the session may have in flight; 0 in requests.
     pub credits: u16,
-    /// Reserved for leases.
-    pub lease_epoch: u64,
+    /// With [`super::features::RAILS`]: counts the frames of this direction after the Connect, from 1; they are handled in this order,
+    /// whichever stream they come by. Else 0.
+    pub order: u64,
     /// The job on whose behalf the request is made, for statistics; 0 = unknown.
     pub job: u64,
     /// Request to an OST: the MDT's word that the sender may use the object; all zero where none is needed.
@@ -89,7 +90,7 @@ impl FrameHeader {
             last_committed: Transno(0),
             map_epoch: 0,
             credits: 0,
-            lease_epoch: 0,
+            order: 0,
             job: 0,
             capability: Capability::NONE,
             body_bytes: 0,
@@ -120,7 +121,7 @@ impl FrameHeader {
         w.u32(self.map_epoch);
         w.u16(self.credits);
         w.u16(self.op);
-        w.u64(self.lease_epoch);
+        w.u64(self.order);
         w.u64(self.job);
         w.bytes(&self.capability.tag);
         w.u8(self.level.number());
@@ -170,7 +171,7 @@ impl FrameHeader {
         header.map_epoch = r.u32()?;
         header.credits = r.u16()?;
         header.op = r.u16()?;
-        header.lease_epoch = r.u64()?;
+        header.order = r.u64()?;
         header.job = r.u64()?;
         header.capability.tag = r.array()?;
         header.level = CommitLevel::from_number(r.u8()?).ok_or(DecodeError::new("frame: unknown commit level"))?;

@@ -123,6 +123,8 @@ operations! {
     RemoveTenant = 20, Control, RemoveTenant -> Empty;
     /// Which directory is the sender's root; needs no session.
     GetRoot = 21, Control, GetRoot -> RootReply;
+    /// Makes a stream one more of a session's connection; needs no session of its own.
+    JoinRail = 23, Control, JoinRail -> Empty;
 
     /// Leases a sequence of fids.
     LeaseSequence = 32, Modify, LeaseSequence -> LeaseSequenceReply;

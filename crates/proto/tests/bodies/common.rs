@@ -18,6 +18,7 @@ pub fn add(samples: &mut Samples) {
     samples.exchange(vec![Status {}], vec![StatusReply { json: "{\"state\": \"läuft\"}".into() }]);
     samples.exchange(vec![GetMap {}], vec![map()]);
     samples.exchange(vec![Fence { client: n.uuid() }], vec![Empty {}]);
+    samples.exchange(vec![JoinRail { session: SessionId(n.u64()), client: n.uuid() }], vec![Empty {}]);
 }
 
 fn connect() -> Connect {

@@ -8,7 +8,7 @@ use forebay_proto::{
     message::{Connect, ConnectReply, FrameHeader, FrameKind, Op, features},
 };
 
-use super::{SessionState, inner::Inner, reply::Verdict};
+use super::{SessionState, inner::Inner, rails::Link, reply::Verdict};
 use crate::{
     RpcError,
     frame::{Frame, FrameError, FrameReader, Outbox},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How an attempt to connect, or a connection, ended.
-enum End {
+pub(super) enum End {
     /// It served for a while: retry at once.
     Broke,
     /// No server there, or not ready: retry after a growing pause.
@@ -95,12 +95,18 @@ fn jittered(inner: &Inner, pause: Duration) -> Duration {
 async fn round(inner: &Rc<Inner>) -> End {
     let (resolve, target) = (&inner.options.resolve, inner.options.target);
     let mut end = None;
-    for address in &resolve.addresses(target) {
-        let tried = match inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await {
+    let addresses = inner.by_address.in_order(&inner.env, resolve.addresses(target));
+    for (number, address) in addresses.iter().enumerate() {
+        let is_last = number + 1 == addresses.len();
+        let limit = if is_last { limits::CONNECT_TIMEOUT } else { limits::CONNECT_TIMEOUT_OF_SEVERAL };
+        let tried = match inner.env.timeout(limit, inner.env.connect(address)).await {
             Ok(Ok(stream)) => converse(inner, address, stream).await,
             Ok(Err(error)) if is_untrusted(address, &error) => End::Stopped(error.message),
             Ok(Err(error)) => End::Away(format!("{address}: {error}")),
-            Err(_) => End::Away(format!("{address}: no connection within {:?}", limits::CONNECT_TIMEOUT)),
+            Err(_) => {
+                inner.by_address.shun(&inner.env, address);
+                End::Away(format!("{address}: no connection within {limit:?}"))
+            }
         };
         end = Some(match (end, tried) {
             (_, tried @ (End::Broke | End::Refused(_))) => return tried,
@@ -126,13 +132,18 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
     {
         return End::Another(format!("{address}: {node} answers, which may not serve {}", inner.options.target));
     }
-    let (read, write) = stream.split();
-    let (mut reader, outbox) = (FrameReader::new(read), Rc::new(Outbox::default()));
-    let writing = outbox.clone();
-    inner.env.spawn(async move { writing.write_to(write).await });
+    let (read, mut write) = stream.split();
+    let open = inner.by_address.open(address);
+    let mut reader = FrameReader::counting(read, open.traffic.clone());
+    let link = Rc::new(Link::default());
+    let outbox = &link.outbox;
+    let (writing, traffic) = (outbox.clone(), open.traffic.clone());
+    inner.env.spawn(async move { writing.write_to(&mut write, &traffic).await });
     let _closes = CloseOnDrop(outbox.clone());
-    outbox.send(inner.greeting());
-    let greeted = inner.env.timeout(limits::CONNECT_TIMEOUT, read_greeting(&mut reader, &outbox)).await;
+    let rails = inner.rails_beside(address);
+    let features = if rails.is_empty() { features::ALL & !features::RAILS } else { features::ALL };
+    outbox.send(inner.greeting(features));
+    let greeted = inner.env.timeout(limits::CONNECT_TIMEOUT, read_greeting(&mut reader, outbox)).await;
     let reply = match greeted {
         Ok(Ok(reply)) => reply,
         // Somebody else may be in its place, or a clock is wrong: it may be mended.
@@ -146,10 +157,12 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
         Ok(Err(GreetingError::Reply(error))) => return inner.greeting_failed(address, &error),
         Err(_) => return End::Away(format!("{address}: no greeting within {:?}", limits::CONNECT_TIMEOUT)),
     };
-    if let Err(end) = inner.accepted(&reply, &outbox) {
+    let reply = ConnectReply { features: reply.features & features, ..reply };
+    if let Err(end) = inner.accepted(&reply, &link) {
         return end;
     }
-    read_replies(inner, &mut reader, &outbox).await
+    inner.keep_rails(rails, &link);
+    read_replies(inner, &mut reader, &link).await
 }
 
 /// Closes the connection, also when the future that reads is dropped.
@@ -190,12 +203,15 @@ async fn read_greeting(reader: &mut FrameReader, outbox: &Outbox) -> Result<Conn
     }
 }
 
-async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, outbox: &Outbox) -> End {
-    let mut closed = std::pin::pin!(outbox.closed());
+/// Handles the replies that come by one stream.
+pub(super) async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, link: &Link) -> End {
+    let mut closed = std::pin::pin!(link.outbox.closed());
     loop {
         let receive = async {
             let header = reader.header().await?;
-            reader.content(header).await
+            let received = reader.content(header).await?;
+            link.turns.wait(&inner.env, received.header.order).await?;
+            Ok(received)
         };
         let received = forebay_env::sync::select! {
             biased;
@@ -203,7 +219,11 @@ async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, outbox: &Outb
             received = receive => received,
         };
         let verdict = match received {
-            Ok(received) => inner.receive(received),
+            Ok(received) => {
+                let verdict = inner.receive(received);
+                link.turns.done();
+                verdict
+            }
             Err(FrameError::Disconnected(_)) => return End::Broke,
             Err(error) => {
                 inner.log(&error.to_string());
@@ -219,7 +239,7 @@ async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, outbox: &Outb
 }
 
 impl Inner {
-    fn greeting(&self) -> Frame {
+    fn greeting(&self, features: u64) -> Frame {
         let granted = self.granted.borrow().clone();
         let granted_bytes = granted.map_or(0, |granted| granted());
         let state = self.state.borrow();
@@ -228,7 +248,7 @@ impl Inner {
             target: self.options.target,
             client: state.client,
             description: self.options.description.clone(),
-            features: features::ALL,
+            features,
             session: state.session,
             last_committed: state.last_committed,
             granted_bytes,
@@ -273,7 +293,7 @@ impl Inner {
 
     /// Records what the target reports of itself, and begins recovery or goes on. If the session's owner continues as
     /// another client instance, connects anew.
-    fn accepted(&self, reply: &ConnectReply, outbox: &Rc<Outbox>) -> Result<(), End> {
+    fn accepted(&self, reply: &ConnectReply, link: &Link) -> Result<(), End> {
         if self.options.cluster != Uuid::default() && reply.cluster != self.options.cluster {
             let words = format!("it belongs to cluster {}, we to {}", reply.cluster, self.options.cluster);
             return Err(End::Another(words));
@@ -297,7 +317,11 @@ impl Inner {
         let restarted = {
             let mut state = self.state.borrow_mut();
             let restarted = state.incarnation != reply.incarnation;
-            state.link = Some(outbox.clone());
+            if reply.features & features::RAILS != 0 {
+                link.outbox.count_frames();
+                link.turns.begin();
+            }
+            state.link = Some(link.outbox.clone());
             (state.session, state.incarnation) = (reply.session, reply.incarnation);
             state.features = reply.features;
             state.stats.connects += 1;

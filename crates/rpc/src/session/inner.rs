@@ -18,6 +18,7 @@ use forebay_proto::{
 
 use super::{
     Capabilities, Lost, SessionOptions, SessionState, SessionStats,
+    by_address::ByAddress,
     replay::{Entry, ReplayList},
     slots::Slots,
 };
@@ -47,6 +48,7 @@ pub(super) struct Inner {
     pub granted: RefCell<Option<GrantedHook>>,
     pub capabilities: RefCell<Option<Rc<dyn Capabilities>>>,
     pub restarted: RefCell<Option<RestartedHook>>,
+    pub by_address: ByAddress,
     /// Raised when the session is over for good.
     pub over: Latch,
     /// The phase changed, or a reply or a commit arrived: for tasks that wait for a condition of their own.
@@ -164,6 +166,7 @@ impl Inner {
             granted: RefCell::default(),
             capabilities: RefCell::default(),
             restarted: RefCell::default(),
+            by_address: ByAddress::default(),
             over: Latch::default(),
             changed: Notify::new(),
             attention: Notify::new(),

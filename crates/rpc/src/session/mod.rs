@@ -1,9 +1,11 @@
 //! The client's half of a session with one target.
 
+mod by_address;
 mod call;
 mod connect;
 mod inner;
 mod ping;
+mod rails;
 mod recover;
 mod replay;
 mod reply;
@@ -18,6 +20,7 @@ use forebay_proto::{
     message::{Capability, CommitLevel, Operation, Reclaim},
 };
 
+pub use self::by_address::RailStats;
 use self::inner::Inner;
 use crate::{PinBudget, Resolve, RpcError, limits};
 
@@ -138,6 +141,8 @@ pub struct SessionStats {
     pub replay_entries: u64,
     /// Requests in flight now.
     pub in_flight: u64,
+    /// The streams, by address.
+    pub rails: Vec<RailStats>,
 }
 
 /// One client's session with one target. Clones share it. It ends with [`ClientSession::close`], or when the last clone
@@ -269,6 +274,7 @@ impl ClientSession {
         SessionStats {
             replay_entries: state.replay.len() as u64,
             in_flight: inner.slots.in_use() as u64,
+            rails: inner.by_address.stats(),
             ..state.stats.clone()
         }
     }

@@ -178,7 +178,8 @@ impl Run {
     async fn whole(&self) -> Result<HistoryReport, String> {
         let usual = ClusterOptions::default();
         let write_back_bytes = if self.sim.seed().is_multiple_of(4) { 0 } else { usual.write_back_bytes };
-        let cluster = Cluster::format(&self.sim, ClusterOptions { write_back_bytes, ..usual }).await;
+        let cluster =
+            Cluster::format(&self.sim, ClusterOptions { write_back_bytes, ..usual }.for_seed(self.sim.seed())).await;
         if self.sim.chance(0.3) {
             slow_down(&cluster);
         }

@@ -92,6 +92,9 @@ impl Trouble {
                 sim.sleep(random_ms(cluster, 2000)).await;
                 sim.resume(any);
             }
+            Reset if cluster.servers[server].second.is_some() && sim.chance(0.5) => {
+                sim.reset_one_connection(client, any)
+            }
             Reset => sim.reset_connections(client, any),
             Cut => {
                 match sim.random_below(3) {

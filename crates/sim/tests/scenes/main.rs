@@ -30,6 +30,7 @@ mod outage;
 mod pending_create;
 mod pins;
 mod posix;
+mod rails;
 mod range_leases;
 mod reading;
 mod requests;

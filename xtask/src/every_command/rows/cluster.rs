@@ -220,10 +220,16 @@ pub const ROWS: &[Row] = &[
     ok("down --force {d}/far", "is down"),
     // With integrity only.
     ok(
-        "up {d}/clear --osts 1 --ost-size 256MiB --mdt-size 256MiB --no-mount --listen 127.0.0.1:{port+8} --integrity-only",
+        "up {d}/clear --osts 1 --ost-size 256MiB --mdt-size 256MiB --no-mount --listen 127.0.0.1:{port+8} --listen 127.0.0.2:{port+8} \
+         --integrity-only",
         "in {d}/clear",
     ),
-    ok("up {d}/clear --no-mount --listen 127.0.0.1:{port+8} --integrity-only", "in {d}/clear"),
+    ok(
+        "up {d}/clear --no-mount --listen 127.0.0.1:{port+8} --listen 127.0.0.2:{port+8} --integrity-only",
+        "in {d}/clear",
+    ),
+    ok("up {d}/clear --no-mount --listen 127.0.0.1:{port+8}", "at tcp:127.0.0.1:{port+8} and tcp:127.0.0.2:{port+8}")
+        .ends_with(2),
     ok("up {d}/c --listen 127.0.0.1:{port+8} --integrity-only", "is for the first use").ends_with(2),
     ok("mount {d}/clear {d}/m2", ""),
     ok("umount {d}/m2", ""),
