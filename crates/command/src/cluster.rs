@@ -128,13 +128,18 @@ impl Cluster {
     }
 
     fn read(path: &Path, dir: PathBuf) -> CliResult<Self> {
-        let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| match path.file_name() {
             Some(name) if name == FILE => unreadable(&dir, &error),
             _ => unreadable_file(path, &error),
         })?;
+        Self::parse(&text, path, dir)
+    }
+
+    /// The cluster in `dir` that this text from `path` describes.
+    pub fn parse(text: &str, path: &Path, dir: PathBuf) -> CliResult<Self> {
+        let shown = path.display();
         let description: Description =
-            toml::from_str(&text).doing(|| format!("{shown} is not a cluster's description"))?;
+            toml::from_str(text).doing(|| format!("{shown} is not a cluster's description"))?;
         let cluster = Self { dir, description };
         cluster.check().map_err(|words| CliError::failed(format!("{shown}: {words}")))?;
         Ok(cluster)

@@ -5,7 +5,9 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::{Env, Network, real, sim::Sim};
+use bytes::Bytes;
+
+use crate::{Env, EnvResult, Network, WriteHalf, net::WriteHalfInner, real, sim::Sim, tls};
 
 /// Runs `body` once in the real half and once in the simulated one (on one node, as the test's own task).
 pub fn on_both<F, Fut>(body: F)
@@ -17,6 +19,25 @@ where
     let sim = Sim::new(1);
     let env = sim.env(sim.add_node("node"));
     sim.block_on(body(env));
+}
+
+/// Sends what an honest node never sends after its handshake: bytes that no key has sealed. The next honest record is
+/// sealed as if they had not been there. Panics if the stream has no TLS.
+pub async fn send_unsealed(half: &mut WriteHalf, bytes: &[u8]) -> EnvResult<()> {
+    tls_of(half).send_unsealed(Bytes::copy_from_slice(bytes)).await
+}
+
+/// Sends one record of any kind of content (RFC 8446, 5.1), sealed. Panics if the stream has no TLS, or the content is
+/// longer than a record's.
+pub async fn send_record(half: &mut WriteHalf, kind: u8, content: &[u8]) -> EnvResult<()> {
+    tls_of(half).send_record(kind, content).await
+}
+
+fn tls_of(half: &mut WriteHalf) -> &mut tls::TlsWriteHalf {
+    match &mut half.half {
+        WriteHalfInner::Tls(half) => half,
+        _ => panic!("a stream without TLS"),
+    }
 }
 
 /// An empty directory for one test; dereferences to its path. In the real half it is removed when dropped.

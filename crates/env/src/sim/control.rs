@@ -85,6 +85,12 @@ impl Sim {
         self.world().trace.hash()
     }
 
+    /// The log lines of all nodes since the last call, each with its node's name. The first call returns none: lines are
+    /// kept from then on.
+    pub fn take_log(&self) -> Vec<String> {
+        self.world().trace.take_log()
+    }
+
     /// Prints log lines, starts and ends of lives to stderr, with virtual time.
     pub fn set_trace(&self, on: bool) {
         self.world().trace.set_printing(on);

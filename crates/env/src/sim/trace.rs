@@ -1,6 +1,6 @@
 //! The trace: a hash over all decisions, and lines for debugging.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// A kind of event; its number goes into the hash.
 #[derive(Clone, Copy)]
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
 pub(crate) struct Trace {
     hash: Cell<u64>,
     printing: Cell<bool>,
+    /// Log lines since a test asked for them.
+    kept: RefCell<Option<Vec<String>>>,
 }
 
 impl Trace {
@@ -38,6 +40,9 @@ impl Trace {
     pub(crate) fn log(&self, now: u64, node: u32, name: &str, line: &str) {
         let sum = line.bytes().fold(0u64, |sum, byte| sum.rotate_left(5) ^ u64::from(byte));
         self.note(now, Kind::Log, node, line.len() as u64, sum);
+        if let Some(kept) = &mut *self.kept.borrow_mut() {
+            kept.push(format!("{name}: {line}"));
+        }
         self.print(now, name, || line.to_string());
     }
 
@@ -50,6 +55,11 @@ impl Trace {
 
     pub(crate) fn hash(&self) -> u64 {
         self.hash.get()
+    }
+
+    /// The log lines since the last call; from the first one on they are kept.
+    pub(crate) fn take_log(&self) -> Vec<String> {
+        self.kept.borrow_mut().replace(Vec::new()).unwrap_or_default()
     }
 
     pub(crate) fn set_printing(&self, on: bool) {

@@ -96,6 +96,8 @@ impl Session {
                 Next::Again => continue,
                 Next::Ready if !self.side.is_handshaking() => return Ok(()),
                 Next::Closed => return Err(closed()),
+                // The peer ends its handshake before it sends data.
+                Next::More if self.incoming.is_clear() => return Err(unexpected()),
                 Next::Ready | Next::More => {}
             }
             self.flush(write).await?;

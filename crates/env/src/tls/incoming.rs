@@ -54,6 +54,11 @@ impl Incoming {
         &mut self.bytes()[..end]
     }
 
+    /// A clear record comes next.
+    pub(super) fn is_clear(&mut self) -> bool {
+        self.bytes().first() == Some(&CLEAR_RECORD)
+    }
+
     pub(super) fn used(&mut self, bytes: usize) {
         self.sealed.start += bytes;
         self.of_handshake = self.of_handshake.saturating_sub(bytes);

@@ -396,7 +396,9 @@ fn what_is_not_tls_is_refused_in_words_and_within_bounds() {
         let server = cluster.valid(Role::Mds, "s1");
         let mut hello = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff];
         hello.resize(100_000, 7);
-        for bytes in [b"FRBY plain text of our own protocol".to_vec(), vec![0; 70_000], hello] {
+        // Data of a stream with integrity only, before any handshake.
+        let clear = [&[CLEAR_RECORD, 0, 0, 0, 8][..], &[7; 8 + CLEAR_TRAILER]].concat();
+        for bytes in [b"FRBY plain text of our own protocol".to_vec(), vec![0; 70_000], hello, clear] {
             let (near, far) = streams(&env, "plain").await;
             let sending = env.spawn(async move {
                 let (mut read, mut write) = near.split();

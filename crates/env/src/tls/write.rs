@@ -100,6 +100,18 @@ impl TlsWriteHalf {
         self.inner.write_all(&[out.freeze()]).await
     }
 
+    /// For tests ([`crate::testing`]).
+    pub(crate) async fn send_unsealed(&mut self, bytes: Bytes) -> EnvResult<()> {
+        self.inner.write_all(&[bytes]).await
+    }
+
+    /// For tests ([`crate::testing`]).
+    pub(crate) async fn send_record(&mut self, kind: u8, content: &[u8]) -> EnvResult<()> {
+        assert!(content.len() <= RECORD_PLAINTEXT);
+        self.seal(ContentType::from(kind), content, false)?;
+        self.send().await
+    }
+
     /// The records that wait to be sent.
     #[cfg(test)]
     pub(super) fn taken(&mut self) -> Vec<u8> {

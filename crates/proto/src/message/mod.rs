@@ -39,13 +39,22 @@ pub enum Class {
 }
 
 /// A request type: its number, its reply, and its class.
-pub trait Operation: Encode + Decode + Clone + std::fmt::Debug + 'static {
+pub trait Operation: Encode + Decode + Clone + PartialEq + std::fmt::Debug + 'static {
     /// Its number in the frame's header.
     const OP: Op;
     /// The reply when it succeeds.
-    type Reply: Encode + Decode + Clone + std::fmt::Debug + 'static;
+    type Reply: Encode + Decode + Clone + PartialEq + std::fmt::Debug + 'static;
     /// Whether it changes the target.
     const CLASS: Class;
+}
+
+/// Does something with the types of an operation of which only the number is known ([`Op::visit`]).
+pub trait OperationVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with the operation whose request is `O`.
+    fn visit<O: Operation>(self) -> Self::Output;
 }
 
 macro_rules! operations {
@@ -69,6 +78,11 @@ macro_rules! operations {
             /// Its name, for logs and metrics.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            /// Shows its request's type to `visitor`.
+            pub fn visit<V: OperationVisitor>(self, visitor: V) -> V::Output {
+                match self { $(Self::$name => visitor.visit::<$request>(),)* }
             }
         }
 

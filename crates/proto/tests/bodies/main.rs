@@ -4,6 +4,7 @@
 mod cluster;
 mod common;
 mod counted;
+mod damage;
 mod golden;
 mod mds;
 mod mutated;

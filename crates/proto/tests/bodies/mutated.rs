@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    damage::{Random, damage},
     golden,
     sample::{Again, Decoder, Samples},
 };
@@ -141,40 +142,4 @@ fn any_damage_is_refused_or_read_as_a_value_that_has_the_same_bytes_again() {
         }
     }
     assert!(refused > SEEDS && taken > SEEDS, "{refused} refused, {taken} taken: the damage is of one kind only");
-}
-
-fn damage(random: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
-    let at = random.below(bytes.len() + 1);
-    let end = at + random.below(bytes.len() - at + 1);
-    match random.below(8) {
-        0 | 1 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
-        2 if at < bytes.len() => bytes[at] = [0, 1, 2, 0x7f, 0x80, 0xff][random.below(6)],
-        3 if at + 4 <= bytes.len() => {
-            let rest = (bytes.len() - at - 4) as u32;
-            let word = [0, 1, rest, rest.wrapping_sub(1), rest + 1, rest / 4, u32::MAX, 1 << 31][random.below(8)];
-            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
-        }
-        4 => bytes.truncate(at),
-        5 => drop(bytes.drain(at..end)),
-        6 => drop(bytes.splice(at..at, (0..random.below(64)).map(|_| random.next() as u8).collect::<Vec<_>>())),
-        7 => drop(bytes.splice(at..end, other[random.below(other.len())..].iter().copied())),
-        _ => {}
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
 }

@@ -1,6 +1,8 @@
 //! A server against clients that send garbage, half a frame, or another version: it logs, closes, and serves the next
 //! client.
 
+mod replayed;
+
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
