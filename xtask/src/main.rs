@@ -10,6 +10,7 @@ mod differential;
 mod every_command;
 mod figures;
 mod histories;
+mod hosts;
 mod laboratory;
 mod package;
 mod pairs;
@@ -39,6 +40,7 @@ enum Task {
     Planted(planted::Plan),
     Sensitivity(sensitivity::Plan),
     Laboratory(laboratory::Plan),
+    Hosts(hosts::Plan),
     EveryCommand(every_command::Plan),
     Package(package::Plan),
     #[command(hide = true)]
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Task::Planted(plan) => planted::run(&plan),
         Task::Sensitivity(plan) => sensitivity::run(&plan),
         Task::Laboratory(plan) => laboratory::run(&plan),
+        Task::Hosts(plan) => hosts::run(&plan),
         Task::EveryCommand(plan) => every_command::run(&plan),
         Task::Package(plan) => package::run(&plan),
         Task::HistoriesWorker(told) => histories::run_worker(&told.words),

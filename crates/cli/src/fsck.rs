@@ -186,10 +186,11 @@ fn together(reports: &[Report]) -> Report {
     check_cluster(reports, ClusterOptions { quiet })
 }
 
-/// Checks all targets of a stopped cluster, including data. The error names the first problem.
-pub fn check_stopped(cluster: &Cluster) -> CliResult {
+/// Checks all targets of a stopped cluster, including data: what each of its hosts has of it. The error names the first
+/// problem.
+pub fn check_stopped(parts: &[Cluster]) -> CliResult {
     let args = FsckArgs {
-        dirs: vec![cluster.dir.clone()],
+        dirs: parts.iter().map(|part| part.dir.clone()).collect(),
         repair: false,
         remove_leaks: false,
         journal: None,

@@ -61,6 +61,9 @@ pub struct Plan {
     /// Measure recovery instead, with 256 MiB of 8 mounts to replay
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..=1000))]
     recovery: Option<u64>,
+    /// Servers on one host and mounts on another: network namespaces, with encrypted connections between them
+    #[arg(long)]
+    hosts: bool,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where: about 5 GB
@@ -109,13 +112,14 @@ pub fn run(plan: &Plan) -> Outcome {
     };
     // Each round of replay leaves 256 MiB.
     let ost_size = if plan.recovery.is_some() { "2GiB" } else { "512MiB" };
-    let site = Site::make(&forebay, &plan.dir, levels, ost_size)?;
+    let site = Site::make(&forebay, &plan.dir, levels, ost_size, plan.hosts)?;
     let done = match plan.recovery {
         Some(rounds) => measure_recovery(site, rounds),
         None => crash(plan, site),
     };
     done.map_err(|error| {
-        let numbers = format!("--kills {} --power-cuts {} --pauses {}", plan.kills, plan.power_cuts, plan.pauses);
+        let hosts = if plan.hosts { " --hosts" } else { "" };
+        let numbers = format!("--kills {} --power-cuts {} --pauses {}{hosts}", plan.kills, plan.power_cuts, plan.pauses);
         format!(
             "{error}\nseed {}; the disks, logs and notes are in {}\nagain: cargo run --release -p xtask -- crashes --seed {} \
              {numbers} --mounts {} --workers {}",

@@ -14,7 +14,10 @@ use std::{
 use forebay_proto::message::CommitLevel;
 
 use super::hands::now_us;
-use crate::figures::{Outcome, forebay::Forebay, process::output};
+use crate::{
+    figures::{Outcome, forebay::Forebay, process::output},
+    hosts::Apart,
+};
 
 /// Number of OSTs.
 pub const OSTS: usize = 3;
@@ -44,6 +47,8 @@ pub struct Site {
     forebay: Forebay,
     dir: PathBuf,
     cluster: PathBuf,
+    /// Its hosts, if servers and mounts are apart.
+    apart: Option<Apart>,
     /// The disks of servers started from now on.
     pub disks: Disks,
     /// The server processes, the MDT's first.
@@ -128,8 +133,14 @@ pub fn die_with_parent(command: &mut Command) {
 }
 
 impl Site {
-    /// Formats the targets; nothing runs yet.
-    pub fn make(forebay: &Forebay, dir: &Path, levels: Vec<CommitLevel>, ost_size: &str) -> Outcome<Self> {
+    /// Formats the targets; nothing runs yet. `hosts`: servers and mounts are on a host each.
+    pub fn make(
+        forebay: &Forebay,
+        dir: &Path,
+        levels: Vec<CommitLevel>,
+        ost_size: &str,
+        hosts: bool,
+    ) -> Outcome<Self> {
         if dir.join("cluster").exists() {
             return Err(format!("{} is of an earlier run; look at it, then remove it", dir.display()));
         }
@@ -138,12 +149,21 @@ impl Site {
         let (cluster, osts) = (dir.join("cluster"), OSTS.to_string());
         let text = cluster.to_string_lossy().into_owned();
         let sizes = ["--osts", &osts, "--ost-size", ost_size, "--mdt-size", "256MiB", "--separate", "--no-mount"];
-        output(forebay.command(&["up", &text]).args(sizes))?;
+        let apart = hosts.then(|| Apart::make(&cluster)).transpose()?;
+        let mut up = forebay.command(&["up", &text]);
+        up.args(sizes);
+        match &apart {
+            Some(apart) => {
+                output(apart.with_servers(up.args(apart.up_options()))?)?;
+                apart.admit(forebay, &cluster)?;
+            }
+            None => drop(output(&mut up)?),
+        }
         output(&mut forebay.command(&["down", &text]))?;
         let osts = (0..OSTS).map(|ost| format!("OST{ost:04x}"));
         let servers = ["MDT0000".to_owned()].into_iter().chain(osts).map(Process::new).collect();
         let mounts = (1..=levels.len()).map(|number| Process::new(format!("m{number}"))).collect();
-        Ok(Self { forebay: forebay.clone(), dir, cluster, disks: Disks::Keep, servers, mounts, levels })
+        Ok(Self { forebay: forebay.clone(), dir, cluster, apart, disks: Disks::Keep, servers, mounts, levels })
     }
 
     /// The mount point of a mount.
@@ -176,7 +196,11 @@ impl Site {
         let mut command = self.forebay.command(&["serve", "--map"]);
         command.arg(map).args((self.disks == Disks::Forget).then_some("--forgetful-disks"));
         let process = &mut self.servers[server];
-        process.start(command.arg(self.cluster.join(&process.name)), &logs)
+        command.arg(self.cluster.join(&process.name));
+        if let Some(apart) = &self.apart {
+            apart.with_servers(&mut command)?;
+        }
+        process.start(&mut command, &logs)
     }
 
     /// Starts all servers and mounts.
@@ -192,7 +216,12 @@ impl Site {
         self.detach(mount);
         fs::create_dir_all(&point).map_err(|error| format!("cannot make {}: {error}", point.display()))?;
         let mut command = self.forebay.command(&["mount", "-f", "-o"]);
-        command.arg(format!("commit={}", self.levels[mount].name())).arg("--").arg(&self.cluster).arg(&point);
+        command.arg(format!("commit={}", self.levels[mount].name())).arg("--");
+        match &self.apart {
+            Some(apart) => drop(apart.with_mounts(command.args(apart.mount_arguments()))?),
+            None => drop(command.arg(&self.cluster)),
+        }
+        command.arg(&point);
         self.mounts[mount].start(&mut command, &logs)?;
         self.mounts[mount].ready()
     }
@@ -232,7 +261,12 @@ impl Site {
 
     /// The output of `forebay status --json`.
     pub fn status(&self) -> Outcome<serde_json::Value> {
-        let said = output(self.forebay.command(&["status", "--json"]).arg(&self.cluster))?;
+        let mut status = self.forebay.command(&["status", "--json"]);
+        status.arg(&self.cluster);
+        let said = match &self.apart {
+            Some(apart) => output(apart.with_servers(&mut status)?)?,
+            None => output(&mut status)?,
+        };
         serde_json::from_str(&said).map_err(|error| format!("status: {error}"))
     }
 

@@ -92,7 +92,15 @@ fn seeds(words: &str) -> Result<Range<u64>, String> {
 /// Runs the command. An error says how many sequences differ; each of them has been printed.
 pub fn run(plan: &Plan) -> Outcome {
     let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(forebay::Forebay::at(path)))?;
-    let shape = Shape { osts: 2, ost_size: "1GiB", mdt_size: "512MiB", separate: false, mounts: 2, options: None };
+    let shape = Shape {
+        osts: 2,
+        ost_size: "1GiB",
+        mdt_size: "512MiB",
+        separate: false,
+        mounts: 2,
+        options: None,
+        hosts: false,
+    };
     // The local directory has no access times either: two clocks decide at different moments whether a read comes after
     // a change.
     let options = plan.options.iter().fold("noatime".to_owned(), |all, more| format!("{all},{more}"));

@@ -49,6 +49,9 @@ pub struct Plan {
     /// Processes on each mount
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     workers: u32,
+    /// Servers on one host and mounts on another: network namespaces, with encrypted connections between them
+    #[arg(long)]
+    hosts: bool,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where: about 3 GB
@@ -66,8 +69,15 @@ pub fn run(plan: &Plan) -> Outcome {
         Some(path) => forebay::Forebay::at(path),
         None => forebay::build()?,
     };
-    let shape =
-        Shape { osts: 3, ost_size: "512MiB", mdt_size: "256MiB", separate: true, mounts: plan.mounts, options: None };
+    let shape = Shape {
+        osts: 3,
+        ost_size: "512MiB",
+        mdt_size: "256MiB",
+        separate: true,
+        mounts: plan.mounts,
+        options: None,
+        hosts: plan.hosts,
+    };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     for (base, stripes) in [("one", "1"), ("two", "2")] {
         cluster.striped_dir(base, stripes)?;

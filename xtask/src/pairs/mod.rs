@@ -50,7 +50,15 @@ pub fn run(plan: &Plan) -> Outcome {
         return all(plan, &[dir]);
     }
     let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(Forebay::at(path)))?;
-    let shape = Shape { osts: 2, ost_size: "1GiB", mdt_size: "512MiB", separate: false, mounts: 2, options: None };
+    let shape = Shape {
+        osts: 2,
+        ost_size: "1GiB",
+        mdt_size: "512MiB",
+        separate: false,
+        mounts: 2,
+        options: None,
+        hosts: false,
+    };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     all(plan, &cluster.mounts())?;
     cluster.check()

@@ -1,16 +1,22 @@
-//! A cluster with at least two mounts. Its processes can be stopped, and its servers killed and restarted.
+//! A cluster with at least two mounts, on one host or on two. Its processes can be stopped, and its servers killed and
+//! restarted.
 
 use std::{
     cell::Cell,
     fs,
     path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
     time::Duration,
 };
 
-use crate::figures::{
-    Outcome,
-    forebay::Forebay,
-    process::{Pids, output},
+use crate::{
+    figures::{
+        Outcome,
+        forebay::Forebay,
+        process::{Pids, output},
+    },
+    hosts::Apart,
 };
 
 /// The shape of a cluster.
@@ -27,6 +33,8 @@ pub struct Shape<'a> {
     pub mounts: u32,
     /// Options of all mounts.
     pub options: Option<&'a str>,
+    /// Servers on one host and mounts on another, with encrypted connections.
+    pub hosts: bool,
 }
 
 /// One MDT, some OSTs, and mounts. Dropping it takes the cluster down.
@@ -40,6 +48,8 @@ pub struct Cluster<'a> {
     pub second: PathBuf,
     /// The further mounts.
     others: Vec<PathBuf>,
+    /// Its hosts, if it is on two.
+    apart: Option<Arc<Apart>>,
     /// True if something is wrong on its disks; then they are left for inspection.
     is_kept: Cell<bool>,
 }
@@ -56,6 +66,7 @@ impl<'a> Cluster<'a> {
             first: mount(1),
             second: mount(2),
             others,
+            apart: None,
             dir: dir.join("cluster"),
             is_kept: Cell::default(),
         };
@@ -63,21 +74,43 @@ impl<'a> Cluster<'a> {
         let sizes = ["--osts", &osts, "--ost-size", shape.ost_size, "--mdt-size", shape.mdt_size];
         let separate = shape.separate.then_some("--separate");
         let mut up = forebay.command(&["up", &text(&cluster.dir)]);
-        output(up.args(sizes).args(separate).arg("--mount").arg(&cluster.first))?;
-        for mount in &cluster.mounts()[1..] {
-            fs::create_dir_all(mount).map_err(|error| format!("cannot make {}: {error}", mount.display()))?;
-            cluster.mount(mount, shape.options)?;
+        up.args(sizes).args(separate);
+        match shape.hosts {
+            true => cluster.start_apart(up, shape.options),
+            false => cluster.start_here(up, shape.options),
         }
-        if shape.options.is_some() {
-            output(forebay.command(&["umount"]).arg(&cluster.first))?;
-            cluster.mount(&cluster.first, shape.options)?;
+    }
+
+    /// Starts everything on this host.
+    fn start_here(self, mut up: Command, options: Option<&str>) -> Outcome<Self> {
+        output(up.arg("--mount").arg(&self.first))?;
+        self.mounts()[1..].iter().try_for_each(|mount| self.mount(mount, options))?;
+        if options.is_some() {
+            output(self.forebay.command(&["umount"]).arg(&self.first))?;
+            self.mount(&self.first, options)?;
         }
-        Ok(cluster)
+        Ok(self)
+    }
+
+    /// Makes two hosts, and starts the servers on one and the mounts on the other.
+    fn start_apart(mut self, mut up: Command, options: Option<&str>) -> Outcome<Self> {
+        let apart = Arc::new(Apart::make(&self.dir)?);
+        self.apart = Some(apart.clone());
+        output(apart.with_servers(up.arg("--no-mount").args(apart.up_options()))?)?;
+        apart.admit(self.forebay, &self.dir)?;
+        self.mounts().iter().try_for_each(|mount| self.mount(mount, options))?;
+        Ok(self)
     }
 
     fn mount(&self, mount: &Path, options: Option<&str>) -> Outcome {
+        fs::create_dir_all(mount).map_err(|error| format!("cannot make {}: {error}", mount.display()))?;
         let options = options.map(|options| ["-o", options]);
-        output(self.forebay.command(&["mount"]).args(options.iter().flatten()).arg(&self.dir).arg(mount)).map(drop)
+        let mut command = self.forebay.command(&["mount"]);
+        command.args(options.iter().flatten());
+        match &self.apart {
+            Some(apart) => output(apart.with_mounts(command.args(apart.mount_arguments()).arg(mount))?).map(drop),
+            None => output(command.arg(&self.dir).arg(mount)).map(drop),
+        }
     }
 
     /// All mounts.
@@ -85,9 +118,14 @@ impl<'a> Cluster<'a> {
         [&self.first, &self.second].into_iter().chain(&self.others).map(PathBuf::as_path).collect()
     }
 
+    /// The mounts that `down` does not take away.
+    fn not_of_up(&self) -> Vec<&Path> {
+        self.mounts().split_off(if self.apart.is_some() { 0 } else { 1 })
+    }
+
     /// The processes of its servers, for use by another thread.
     pub fn servers(&self) -> Servers {
-        Servers { forebay: self.forebay.clone(), dir: self.dir.clone() }
+        Servers { forebay: self.forebay.clone(), dir: self.dir.clone(), apart: self.apart.clone() }
     }
 
     /// Kills every server with SIGKILL and restarts it.
@@ -106,7 +144,7 @@ impl<'a> Cluster<'a> {
 
     /// Stops everything and runs fsck, which must find the disks as they should be.
     pub fn check(&self) -> Outcome {
-        for mount in &self.mounts()[1..] {
+        for mount in self.not_of_up() {
             output(self.forebay.command(&["umount"]).arg(mount))?;
         }
         output(&mut self.forebay.command(&["down", &text(&self.dir)]))?;
@@ -127,6 +165,7 @@ impl<'a> Cluster<'a> {
 pub struct Servers {
     forebay: Forebay,
     dir: PathBuf,
+    apart: Option<Arc<Apart>>,
 }
 
 impl Servers {
@@ -138,7 +177,8 @@ impl Servers {
 
     /// The pids of mounts.
     pub fn mount_pids(&self) -> Outcome<Vec<u32>> {
-        let pids = Pids::of("mount", &self.dir).0;
+        let source = self.apart.as_ref().map_or(&*self.dir, |apart| apart.member());
+        let pids = Pids::of("mount", source).0;
         if pids.is_empty() { Err("the mounts' processes are not found".into()) } else { Ok(pids) }
     }
 
@@ -156,13 +196,17 @@ impl Servers {
 
     /// Starts the servers that do not run.
     pub fn bring_back(&self) -> Outcome {
-        output(&mut self.forebay.command(&["up", &text(&self.dir)])).map(drop)
+        let mut up = self.forebay.command(&["up", &text(&self.dir)]);
+        match &self.apart {
+            Some(apart) => output(apart.with_servers(up.arg("--no-mount"))?).map(drop),
+            None => output(&mut up).map(drop),
+        }
     }
 }
 
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
-        for mount in &self.mounts()[1..] {
+        for mount in self.not_of_up() {
             let _ = self.forebay.command(&["umount", "--lazy"]).arg(mount).output();
         }
         let _ = self.forebay.command(&["down", "--force", &text(&self.dir)]).output();

@@ -41,6 +41,9 @@ pub struct Plan {
     /// Shorter: fsx does 10,000 operations from seed 1, and programs that are not installed are passed over
     #[arg(long)]
     quick: bool,
+    /// Servers on one host and mounts on another: network namespaces, with encrypted connections between them
+    #[arg(long)]
+    hosts: bool,
     /// Where: about 12 GB
     #[arg(long, default_value_os_t = std::env::temp_dir().join("forebay-suites"))]
     dir: PathBuf,
@@ -70,7 +73,7 @@ pub fn run(plan: &Plan) -> Outcome {
         programs::all_there(plan)?;
     }
     let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(Forebay::at(path)))?;
-    let shape = Shape { osts: 4, ost_size: "2GiB", mdt_size: "1GiB", separate: false, mounts: 2, options: None };
+    let shape = Shape { osts: 4, ost_size: "2GiB", mdt_size: "1GiB", separate: false, mounts: 2, options: None, hosts: plan.hosts };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     let mut failed = Vec::new();
     for (name, suite) in SUITES.into_iter().filter(|(name, _)| plan.wants(name)) {

@@ -1,4 +1,4 @@
-//! The demo's directory, and the end of everything in it: mount, processes, files.
+//! The demo's directory, and the end of everything in it: mounts, processes, files; and the end of its hosts.
 
 use std::{
     path::PathBuf,
@@ -7,6 +7,7 @@ use std::{
 
 use forebay_command::processes::{self, PidFile};
 
+use super::hosts;
 use crate::mounts::{self, Unmount};
 
 /// Set when a signal ends the demo: no process may be started any more.
@@ -19,6 +20,40 @@ pub struct Base {
     pub dir: PathBuf,
     /// The demo made the directory.
     pub made: bool,
+    /// Hosts of the demo; `None` = everything is on this one.
+    pub hosts: Option<usize>,
+}
+
+impl Base {
+    /// Where programs write.
+    pub fn mnt(&self) -> PathBuf {
+        self.dir.join("mnt")
+    }
+
+    /// Where programs on another host read.
+    pub fn other_mnt(&self) -> PathBuf {
+        self.dir.join("mnt-other")
+    }
+
+    /// Where a host that only mounts has its keys.
+    pub fn home(&self) -> PathBuf {
+        self.dir.join("home")
+    }
+
+    /// The directory of a host's targets. Hosts count from 1.
+    pub fn cluster_of(&self, host: usize) -> PathBuf {
+        self.dir.join(if self.hosts.is_some() { format!("host{host}") } else { "cluster".into() })
+    }
+
+    /// The directories of all targets.
+    pub fn clusters(&self) -> Vec<PathBuf> {
+        (1..=self.hosts.unwrap_or(1)).map(|host| self.cluster_of(host)).collect()
+    }
+
+    /// What the names of this demo's hosts begin with.
+    pub fn prefix() -> String {
+        format!("fb{}", std::process::id())
+    }
 }
 
 /// True once the demo is being ended by a signal, or because a server died.
@@ -34,26 +69,49 @@ pub fn end_now(base: &Base) {
     clear(base, false);
 }
 
-/// Unmounts, ends all processes, and removes the directory unless it is to be kept. Continues after errors.
+/// Unmounts, ends all processes, removes the hosts, and the directory unless it is to be kept. Continues after errors.
 pub fn clear(base: &Base, keep: bool) {
-    let (mnt, run_dir) = (base.dir.join("mnt"), base.dir.join("cluster/run"));
-    if mounts::is_mounted(&mnt)
-        && let Err(error) = mounts::unmount(&mnt, Unmount::Lazily)
-    {
-        eprintln!("forebay: cannot unmount {}: {error}", mnt.display());
+    end_mounts(base);
+    kill_servers(base);
+    for name in hosts::existing(&Base::prefix()) {
+        if let Err(error) = hosts::remove(&name) {
+            eprintln!("forebay: cannot remove the host {name}: {error}");
+        }
     }
-    mounts::pid_file(&mnt).kill();
-    PidFile::all(&run_dir).iter().for_each(|(_, pid_file)| pid_file.kill());
-    if !keep && !mounts::is_mounted(&mnt) {
+    if !keep && !is_mounted(base) {
         remove(base);
     }
 }
 
+/// Ends the mounts at once, whatever they have not made durable.
+pub fn end_mounts(base: &Base) {
+    for mnt in [base.mnt(), base.other_mnt()] {
+        if mounts::is_mounted(&mnt)
+            && let Err(error) = mounts::unmount(&mnt, Unmount::Lazily)
+        {
+            eprintln!("forebay: cannot unmount {}: {error}", mnt.display());
+        }
+        mounts::pid_file(&mnt).kill();
+    }
+}
+
+/// Kills every server.
+pub fn kill_servers(base: &Base) {
+    let all = base.clusters().into_iter().flat_map(|dir| PidFile::all(&dir.join("run")));
+    all.for_each(|(_, pid_file)| pid_file.kill());
+}
+
+/// Whether something is mounted still.
+pub fn is_mounted(base: &Base) -> bool {
+    mounts::is_mounted(&base.mnt()) || mounts::is_mounted(&base.other_mnt())
+}
+
 fn remove(base: &Base) {
-    for name in ["cluster", "mnt", "local"] {
-        match std::fs::remove_dir_all(base.dir.join(name)) {
+    let others = [base.mnt(), base.other_mnt(), base.home(), base.dir.join("local")];
+    for dir in base.clusters().into_iter().chain(others) {
+        match std::fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                eprintln!("forebay: cannot remove {}/{name}: {error}", base.dir.display());
+                eprintln!("forebay: cannot remove {}: {error}", dir.display());
             }
             _ => {}
         }

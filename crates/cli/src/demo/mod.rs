@@ -5,8 +5,11 @@
 //! everything, compares every name and byte, reports, and cleans up. It acts as a user program: plain files, threads
 //! and clocks.
 //!
+//! With `--hosts` it does the same with a cluster over hosts that it makes: programs write on one and read on another, and
+//! all processes of all hosts are killed before the comparison.
+//!
 //! Invariant: exit code 0 only if everything was verified.
-//! Invariant: in every case (errors, Ctrl-C), nothing stays mounted and no process stays behind.
+//! Invariant: in every case (errors, Ctrl-C), nothing stays mounted, and no process and no host stays behind.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod base;
@@ -17,7 +20,9 @@ mod copy;
 mod crew;
 mod dir;
 mod faults;
+mod hosts;
 mod library;
+mod on_hosts;
 mod report;
 mod site;
 mod steps;
@@ -34,13 +39,12 @@ use forebay_command::{
     units::{show_bytes, show_count},
 };
 
-use crate::mounts;
-use base::{Base, clear, end_now, is_ending};
+use base::{Base, clear, end_now, is_ending, is_mounted};
 use checkpoint::Size;
 use site::{Shape, Site};
 use tree::{Bounds, Tree};
 
-/// OSTs of the demo.
+/// OSTs of the demo on one host. Of several hosts each has one.
 const OSTS: u32 = 4;
 /// Processes of a checkpoint.
 const PROCESSES: u32 = 4;
@@ -62,6 +66,10 @@ pub struct DemoArgs {
     /// Use the client library even where a mount is possible
     #[arg(long)]
     pub library: bool,
+    /// A cluster over this many hosts, which the demo makes: network namespaces. Needs root. Programs write on one and read
+    /// on another
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=16), conflicts_with_all = ["library", "keep"])]
+    pub hosts: Option<u32>,
     /// Bytes of each process of a checkpoint
     #[arg(long, hide = true, value_parser = forebay_command::units::parse_positive_size)]
     pub checkpoint_size: Option<u64>,
@@ -84,20 +92,22 @@ impl Scale {
         // Two checkpoints, the tree and the part of it that is copied again, and headers of small files. Half as much
         // again for the cleaner.
         let data = 2 * checkpoint.total() + tree_bytes * 5 / 4 + entries * 8192 * 5 / 4;
-        let ost_bytes = (data * 3 / 2 / u64::from(OSTS)).next_multiple_of(64 << 20).max(512 << 20);
-        let shape = Shape { osts: OSTS, ost_bytes, mdt_bytes: if args.quick { 512 << 20 } else { 1 << 30 } };
+        let osts = args.hosts.unwrap_or(OSTS);
+        let ost_bytes = (data * 3 / 2 / u64::from(osts)).next_multiple_of(64 << 20).max(512 << 20);
+        let shape = Shape { osts, ost_bytes, mdt_bytes: if args.quick { 512 << 20 } else { 1 << 30 } };
         Self { checkpoint, tree_bytes, shape }
     }
 
     /// Bytes of the targets, and of a local checkpoint and tree to compare with.
     fn needed_bytes(&self) -> u64 {
-        let targets = u64::from(OSTS) * self.shape.ost_bytes + self.shape.mdt_bytes;
+        let targets = u64::from(self.shape.osts) * self.shape.ost_bytes + self.shape.mdt_bytes;
         targets + targets / 16 + self.checkpoint.total() + self.tree_bytes + (256 << 20)
     }
 }
 
 /// Runs the demo.
 pub fn run(args: &DemoArgs) -> CliResult {
+    args.hosts.map_or(Ok(()), |_| on_hosts::refuse_without())?;
     let tree = find_tree(args)?;
     let scale = Scale::of(args, &tree);
     let base = prepare(args, &scale)?;
@@ -128,7 +138,7 @@ fn find_tree(args: &DemoArgs) -> CliResult<Tree> {
 }
 
 fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<String> {
-    let mounts = may_mount(args);
+    let mounts = args.hosts.is_some() || may_mount(args);
     println!("Working in {}. The tree to copy in is {}:", base.dir.display(), tree.root.display());
     println!(
         "{} files, {} directories, {} links, {}.",
@@ -137,7 +147,10 @@ fn play(args: &DemoArgs, scale: Scale, tree: Tree, base: &Base) -> CliResult<Str
         show_count(tree.link_count()),
         show_bytes(tree.bytes())
     );
-    let site = Site::start(base, scale.shape, args.keep, mounts)?;
+    let site = match args.hosts {
+        Some(_) => Site::start_on_hosts(base, scale.shape)?,
+        None => Site::start(base, scale.shape, args.keep, mounts)?,
+    };
     let result = steps::run(&site, scale.checkpoint, tree, &base.dir.join("local"));
     if result.is_err() && !is_ending() {
         eprint!("{}", site.log_tails());
@@ -170,7 +183,8 @@ fn prepare(args: &DemoArgs, scale: &Scale) -> CliResult<Base> {
     if entries.next().is_some() {
         return Err(CliError::usage(format!("{shown} is not empty; give the demo a directory of its own")));
     }
-    let base = Base { dir: dir.canonicalize().doing(|| format!("cannot use {shown}"))?, made };
+    let dir_used = dir.canonicalize().doing(|| format!("cannot use {shown}"))?;
+    let base = Base { dir: dir_used, made, hosts: args.hosts.map(|hosts| hosts as usize) };
     let free = posix::free_bytes(&base.dir).doing(|| format!("free space of {shown}"))?;
     if free < scale.needed_bytes() {
         clear(&base, false);
@@ -199,7 +213,7 @@ fn end_at_signals(base: &Base) {
         let signal = posix::wait_for_stop_signal();
         eprintln!("\nforebay: interrupted; unmounting, stopping the servers, removing {}", base.dir.display());
         end_now(&base);
-        let left = mounts::is_mounted(&base.dir.join("mnt"));
+        let left = is_mounted(&base);
         std::process::exit(if left { 1 } else { 128 + signal });
     });
 }

@@ -44,6 +44,8 @@ pub struct Report {
     pub spread: Vec<(String, Vec<u64>)>,
     /// Bytes in use on each OST.
     pub stored: Vec<u64>,
+    /// What happened before the comparison.
+    pub interruption: &'static str,
     /// Files and bytes compared at the end.
     pub verified: Verified,
     /// Duration of the whole demo.
@@ -131,7 +133,7 @@ impl Report {
     fn verdict(&self) -> Vec<String> {
         let Verified { entries, bytes, seconds } = self.verified;
         vec![
-            "After everything was stopped and started again".to_owned(),
+            format!("After {}", self.interruption),
             format!(
                 "  {} files, directories and links compared with their originals, {} in all, in {}:",
                 show_count(entries),
@@ -173,6 +175,7 @@ mod tests {
             fire,
             spread: vec![("checkpoint-1.00000000".into(), vec![1 << 20, 0])],
             stored: vec![2 << 20, 4096],
+            interruption: "a crash",
             verified: Verified { entries: 52_000, bytes: 3 << 30, seconds: 20.0 },
             seconds: 61.0,
         };
@@ -184,6 +187,7 @@ mod tests {
             "1,214 requests replayed",
             "had to wait: 1.9 s",
             "1 MiB        -",
+            "After a crash\n",
             "52,000 files",
             "All verified, in 61.0 s.",
         ] {

@@ -22,7 +22,6 @@ use super::{
     tree::{Pulse, Tree},
     volume::{Directory, Volume},
 };
-use crate::fsck;
 
 /// How often a bar reads the copiers' progress.
 const LOOK: Duration = Duration::from_millis(200);
@@ -38,34 +37,36 @@ pub fn run(site: &Site, size: Size, tree: Tree, local: &Path) -> CliResult<Repor
     let began_ns = posix::monotonic_ns();
     site.mount()?;
     let local_paces = on_local_disk(local, size, &tree)?;
-    let volume = site.volume()?;
+    let (volume, read) = (site.volume()?, site.read_volume()?);
     let [first, second] = [1, 2].map(|number| Checkpoint { size, dir: CHECKPOINTS.into(), number });
-    volume.make_dirs(CHECKPOINTS, site.cluster().ost_count())?;
-    let work = Work { volume: &*volume, checkpoint: &first, tree: &tree, name: "Forebay" };
+    volume.make_dirs(CHECKPOINTS, site.ost_count())?;
+    let work = Work { volume: &*volume, read: &*read, checkpoint: &first, tree: &tree, name: "Forebay" };
     let forebay = work.run(&|| site.sync())?;
     say("killing an OST and the MDS while programs write");
     let fire = faults::run(site, &*volume, &second, &tree.beginning(ENTRIES_UNDER_FIRE), AGAIN)?;
     let files = first.files().into_iter().chain(second.files());
-    let spread = files.map(|file| Ok((file_name(&file), volume.spread(&file, site.cluster().ost_count())?)));
+    let spread = files.map(|file| Ok((file_name(&file), volume.spread(&file, site.ost_count())?)));
     let spread: Vec<(String, Vec<u64>)> = spread.collect::<CliResult<_>>()?;
     let stored = site.stored_bytes()?;
-    drop(volume);
-    restart(site)?;
-    let verified = verify(&*site.volume()?, &[(&tree, TREE), (&fire.copied, AGAIN)], &[first, second])?;
+    drop((volume, read));
+    say(site.restarting());
+    site.restart()?;
+    let verified = verify(&*site.read_volume()?, &[(&tree, TREE), (&fire.copied, AGAIN)], &[first, second])?;
     say("stopping, and checking the targets' bytes with fsck");
     site.stop()?;
-    fsck::check_stopped(site.cluster())?;
+    site.fsck()?;
     let seconds = (posix::monotonic_ns() - began_ns) as f64 / 1e9;
     let checkpoint = format!("{} x {}, with fsync", size.processes, show_bytes(size.bytes));
-    let headline = site.headline();
-    Ok(Report { headline, tree, checkpoint, forebay, local: local_paces, fire, spread, stored, verified, seconds })
+    let (headline, interruption) = (site.headline(), site.interruption());
+    let local = local_paces;
+    Ok(Report { headline, tree, checkpoint, forebay, local, fire, spread, stored, interruption, verified, seconds })
 }
 
 fn on_local_disk(dir: &Path, size: Size, tree: &Tree) -> CliResult<Paces> {
     let disk = Directory::new(dir)?;
     let checkpoint = Checkpoint { size, dir: CHECKPOINTS.into(), number: 1 };
     disk.make_dirs(CHECKPOINTS, 0)?;
-    let work = Work { volume: &disk, checkpoint: &checkpoint, tree, name: "this disk alone" };
+    let work = Work { volume: &disk, read: &disk, checkpoint: &checkpoint, tree, name: "this disk alone" };
     let paces = work.run(&|| disk.sync())?;
     std::fs::remove_dir_all(dir).doing(|| format!("cannot remove {}", dir.display()))?;
     Ok(paces)
@@ -74,6 +75,8 @@ fn on_local_disk(dir: &Path, size: Size, tree: &Tree) -> CliResult<Paces> {
 /// The work that is done both on Forebay and on the disk below it.
 struct Work<'a> {
     volume: &'a dyn Volume,
+    /// The same, where it is read.
+    read: &'a dyn Volume,
     checkpoint: &'a Checkpoint,
     tree: &'a Tree,
     name: &'a str,
@@ -87,7 +90,7 @@ impl Work<'_> {
         let write = self.volume.write(self.checkpoint, &mut |bytes| bar.set(bytes))?;
         drop(bar);
         let bar = progress::bar(&format!("reading back: {}", self.name), total, Counts::Bytes);
-        let read = self.volume.verify(self.checkpoint, &mut |bytes| bar.set(bytes))?;
+        let read = self.read.verify(self.checkpoint, &mut |bytes| bar.set(bytes))?;
         Ok(Paces { copy, write, read })
     }
 
@@ -118,13 +121,6 @@ fn with_bar<T>(bar: &Bar, pulse: &Pulse, work: impl FnOnce() -> T) -> T {
         looker.thread().unpark();
         result
     })
-}
-
-fn restart(site: &Site) -> CliResult {
-    say("stopping everything and starting it again");
-    site.stop()?;
-    site.start_servers()?;
-    site.mount()
 }
 
 fn verify(volume: &dyn Volume, trees: &[(&Tree, &str)], checkpoints: &[Checkpoint]) -> CliResult<Verified> {

@@ -1,7 +1,7 @@
 //! Ends the demo when a server dies that the demo did not kill: its programs would wait for it forever.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -24,10 +24,10 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// Starts asleep.
-    pub fn new(run_dir: PathBuf, log_dir: PathBuf, base: Base) -> Self {
+    pub fn new(base: Base) -> Self {
         let awake = Arc::new(AtomicBool::new(false));
         let watched = Arc::downgrade(&awake);
-        thread::spawn(move || watch(&watched, &run_dir, &log_dir, &base));
+        thread::spawn(move || watch(&watched, &base));
         Self { awake }
     }
 
@@ -42,35 +42,36 @@ impl Watchdog {
     }
 }
 
-fn watch(awake: &Weak<AtomicBool>, run_dir: &Path, log_dir: &Path, base: &Base) {
+fn watch(awake: &Weak<AtomicBool>, base: &Base) {
     loop {
         thread::sleep(LOOK);
         let Some(awake) = awake.upgrade() else { return };
-        let dead = PidFile::all(run_dir).into_iter().find(|(_, file)| file.running().is_none());
+        let all = base.clusters().into_iter().flat_map(|dir| PidFile::all(&dir.join("run")));
+        let dead = all.into_iter().find(|(_, file)| file.running().is_none());
         // Checked last: a caller that stops a process puts the watchdog to sleep first.
         if let Some((name, _)) = dead.filter(|_| awake.load(Ordering::SeqCst)) {
-            abandon(base, log_dir, &format!("the process of {name} ended by itself"));
+            abandon(base, &format!("the process of {name} ended by itself"));
         }
     }
 }
 
 /// Prints why and the last lines of the logs, cleans up, and ends the demo. Some of its programs might never end.
-pub fn abandon(base: &Base, log_dir: &Path, why: &str) -> ! {
-    eprint!("{}", log_tails(log_dir));
+pub fn abandon(base: &Base, why: &str) -> ! {
+    eprint!("{}", log_tails(base));
     eprintln!("forebay: {why}; the demo is given up");
     end_now(base);
     std::process::exit(1);
 }
 
 /// The last lines of the logs.
-pub fn log_tails(log_dir: &Path) -> String {
-    let logs = std::fs::read_dir(log_dir).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = logs.map(|entry| entry.path()).collect();
+pub fn log_tails(base: &Base) -> String {
+    let logs = base.clusters().into_iter().filter_map(|dir| std::fs::read_dir(dir.join("log")).ok());
+    let mut paths: Vec<PathBuf> = logs.flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let tail = |path: &PathBuf| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path.strip_prefix(&base.dir).unwrap_or(path).display();
         let last = &lines[lines.len().saturating_sub(5)..];
         (!last.is_empty()).then(|| format!("--- {name}\n{}\n", last.join("\n")))
     };
