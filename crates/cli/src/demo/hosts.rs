@@ -153,6 +153,16 @@ impl Hosts {
         Ok(())
     }
 
+    /// Pulls a host's plug of a rail out of the switch: neither side is told.
+    pub fn unplug(&self, host: usize, rail: usize) -> Result<(), String> {
+        ip(&format!("-n {} link set host{host}r{rail} nomaster", self.switch())).map(drop)
+    }
+
+    /// Puts it in again.
+    pub fn plug(&self, host: usize, rail: usize) -> Result<(), String> {
+        ip(&format!("-n {} link set host{host}r{rail} master rail{rail}", self.switch())).map(drop)
+    }
+
     /// Lets a command run on a host.
     pub fn enter<'c>(&self, host: usize, command: &'c mut Command) -> Result<&'c mut Command, String> {
         let network = self.network(host)?;
@@ -228,13 +238,14 @@ pub fn existing(prefix: &str) -> Vec<String> {
     names
 }
 
-/// The names of namespaces of hosts whose prefix ends with the number of a process that has ended.
+/// The names of namespaces of hosts whose prefix is this one and the number of a process that has ended.
 pub fn abandoned(prefix: &str) -> Vec<String> {
     let entries = fs::read_dir(NAMES).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let prefixes = names.filter_map(|name| Some(name.rsplit_once('-')?.0.to_owned()));
     let has_ended = |found: &String| {
-        let number = found.strip_prefix(prefix).filter(|digits| digits.parse::<u32>().is_ok());
+        let number = found.strip_prefix(prefix).and_then(|rest| rest.split('-').next());
+        let number = number.filter(|digits| digits.parse::<u32>().is_ok());
         number.is_some_and(|number| !PathBuf::from("/proc").join(number).exists())
     };
     let prefixes: BTreeSet<String> = prefixes.filter(has_ended).collect();

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{ErrorKind, Read},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{FromRawFd, OwnedFd},
     process::{Command, Output},
     sync::{
         Arc,
@@ -19,14 +19,15 @@ use super::{
     words,
 };
 
+#[path = "../../src/demo/hosts.rs"]
+mod namespaces;
+
 /// Bytes of a file that must not be seen on the wire.
 pub const SECRET: &[u8; 32] = b"a result that nobody may see yet";
 
-/// Hosts with a switch between them; host 0 has the address 10.77.0.1.
-pub struct Hosts {
-    names: Vec<String>,
-    switch: String,
-}
+/// Hosts with two networks between them; host 0 has the addresses 10.77.0.1 and 10.77.1.1.
+#[derive(Clone)]
+pub struct Hosts(Arc<namespaces::Hosts>);
 
 impl Hosts {
     /// `None`: this machine cannot make hosts.
@@ -34,61 +35,33 @@ impl Hosts {
         if !can_mount() {
             return None;
         }
-        let called = |end: &str| format!("fb{}{name}{end}", std::process::id());
-        let hosts = Self { names: (0..count).map(|number| called(&number.to_string())).collect(), switch: called("s") };
-        if !ip(&format!("netns add {}", hosts.switch)) {
-            eprintln!("skipped: network namespaces need root and ip(8)");
+        if let Some(why) = namespaces::why_none() {
+            eprintln!("skipped: {why}");
             return None;
         }
-        let switch = &hosts.switch;
-        assert!(ip(&format!("-n {switch} link add br0 type bridge")) && ip(&format!("-n {switch} link set br0 up")));
-        for (number, host) in hosts.names.iter().enumerate() {
-            assert!(ip(&format!("netns add {host}")));
-            assert!(ip(&format!("link add e0 netns {host} type veth peer name p{number} netns {switch}")));
-            assert!(ip(&format!("-n {switch} link set p{number} master br0")));
-            assert!(ip(&format!("-n {switch} link set p{number} up")));
-            assert!(ip(&format!("-n {host} address add 10.77.0.{}/24 dev e0", number + 1)));
-            assert!(ip(&format!("-n {host} link set e0 up")) && ip(&format!("-n {host} link set lo up")));
-        }
-        Some(hosts)
+        let prefix = format!("fb{}-{name}", std::process::id());
+        let hosts = namespaces::Hosts::make(&prefix, namespaces::Wiring { rails: 2, ..namespaces::Wiring::plain(count) }).expect("hosts");
+        Some(Self(Arc::new(hosts)))
     }
 
-    /// Connects the hosts by a second network, 10.78.0.0/24: interface e1, a switch of its own.
-    pub fn connect_twice(&self) {
-        let switch = &self.switch;
-        assert!(ip(&format!("-n {switch} link add br1 type bridge")) && ip(&format!("-n {switch} link set br1 up")));
-        for (number, host) in self.names.iter().enumerate() {
-            assert!(ip(&format!("link add e1 netns {host} type veth peer name q{number} netns {switch}")));
-            assert!(ip(&format!("-n {switch} link set q{number} master br1")));
-            assert!(ip(&format!("-n {switch} link set q{number} up")));
-            assert!(ip(&format!("-n {host} address add 10.78.0.{}/24 dev e1", number + 1)));
-            assert!(ip(&format!("-n {host} link set e1 up")));
-        }
-    }
-
-    /// Cuts a host off from its second network, at the switch: nobody there is told.
+    /// Cuts a host off from the second network: nobody is told.
     pub fn cut_second(&self, host: usize) {
-        assert!(ip(&format!("-n {} link set q{host} nomaster", self.switch)));
+        self.0.unplug(host + 1, 1).expect("it was connected");
     }
 
     pub fn heal_second(&self, host: usize) {
-        assert!(ip(&format!("-n {} link set q{host} master br1", self.switch)));
-    }
-
-    /// The file of a host's network.
-    fn network(&self, host: usize) -> String {
-        format!("/run/netns/{}", self.names[host])
+        self.0.plug(host + 1, 1).expect("it was not connected");
     }
 
     /// Our program on a host.
     pub fn command(&self, host: usize) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.network(host))).arg(forebay().get_program());
+        let mut command = forebay();
+        self.0.enter(host + 1, &mut command).expect("the host is there");
         command
     }
 
     pub fn forebay(&self, host: usize, arguments: &[&str]) -> Output {
-        self.command(host).args(arguments).output().expect("nsenter is part of util-linux")
+        self.command(host).args(arguments).output().expect("it runs")
     }
 
     /// Returns what it printed.
@@ -105,25 +78,9 @@ impl Hosts {
 
     /// Runs `work` on a thread that is on a host.
     pub fn on<T: Send + 'static>(&self, host: usize, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-        let network = File::open(self.network(host)).expect("a namespace");
-        thread::spawn(move || {
-            // SAFETY: an open descriptor; it changes this thread alone.
-            assert_eq!(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
-            work()
-        })
+        let hosts = self.clone();
+        thread::spawn(move || hosts.0.on(host + 1, work).expect("the host is there"))
     }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for name in self.names.iter().chain([&self.switch]) {
-            let _ = Command::new("ip").args(["netns", "delete", name]).output();
-        }
-    }
-}
-
-fn ip(words: &str) -> bool {
-    Command::new("ip").args(words.split(' ')).output().is_ok_and(|said| said.status.success())
 }
 
 /// Listens to all packets of a host.

@@ -114,3 +114,25 @@ fn the_demo_runs_through_a_mount_and_cleans_up() {
     assert!(in_the_middle("OST0001") && in_the_middle("MDT0000"), "{said}");
     assert!(!Path::new(&dir).exists());
 }
+
+/// Three hosts, two joins, a client with a token: written on one host, |every process| read on another.
+#[test]
+fn the_demo_runs_over_hosts_and_leaves_none_of_them_behind() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new("hosts-demo");
+    let (dir, tree) = (format!("{}/demo", scratch.path()), format!("{}/src", env!("CARGO_MANIFEST_DIR")));
+    let flags = ["demo", &dir, "--hosts", "3", "--quick", "--checkpoint-size", "8MiB", "--tree", &tree];
+    let demo = forebay().args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let prefix = format!("fb{}-", demo.id());
+    let output = demo.wait_with_output().expect("it ends");
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{complained}");
+    assert!(said.contains("All verified") && said.contains("3 OSTs on 3 hosts"), "{said}");
+    assert!(said.contains("OST0001: SIGKILL") && said.contains("MDT0000: SIGKILL"), "{said}");
+    assert!(said.contains("every process on every host was killed"), "{said}");
+    assert!(!Path::new(&dir).exists());
+    let mut left = fs::read_dir("/run/netns").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    assert!(!left.any(|name| name.to_string_lossy().starts_with(&prefix)), "hosts are left");
+}

@@ -253,6 +253,7 @@ pub const ROWS: &[Row] = &[
         "demo {d}/demo2 --quick --tree {root}/docs/decisions --checkpoint-size 1MiB --library",
         "client library instead",
     ),
+    ok("demo {d}/demo3 --quick --tree {root}/docs/decisions --checkpoint-size 1MiB --hosts 2", "2 OSTs on 2 hosts"),
     // Programs that our own start. They end with their input.
     ok("demo-copier", "not a task of a copier").ends_with(1),
     ok("command-tree", "\"bench\""),

@@ -15,10 +15,15 @@ pub const ROWS: &[Row] = &[
     xtask("code --against HEAD", "longest functions of the client in HEAD"),
     xtask("histories --seconds 1 --mounts 2 --workers 1 --seed 2 --dir {d}/h --program {forebay}", "histories:"),
     xtask("histories --rounds 1 --dir {d}/h2 --program {forebay}", "histories: 1 rounds"),
+    xtask("histories --rounds 1 --hosts --dir {d}/h4 --program {forebay}", "histories: 1 rounds"),
     xtask("histories --minutes 0 --dir {d}/h3 --program {forebay}", "histories: 0 rounds"),
     xtask(
         "crashes --kills 1 --power-cuts 1 --pauses 0 --mounts 1 --workers 1 --seed 2 --dir {d}/c --program {forebay}",
         "crashes: seed 2",
+    ),
+    xtask(
+        "crashes --kills 1 --power-cuts 1 --pauses 0 --mounts 1 --workers 1 --hosts --dir {d}/c3 --program {forebay}",
+        "crashes: seed 1",
     ),
     xtask("crashes --recovery 1 --dir {d}/c2 --program {forebay}", "recovery:").long("replays 256 MiB of 8 mounts"),
     xtask(
@@ -26,7 +31,7 @@ pub const ROWS: &[Row] = &[
         "fsx-two-mmap: passed",
     )
     .long("installs fsx; xtask/tests/suites.rs runs it"),
-    xtask("suites --quick --only pjdfstest,programs --dir {d}/s2 --program {forebay}", "pjdfstest: passed")
+    xtask("suites --quick --only pjdfstest,programs --hosts --dir {d}/s2 --program {forebay}", "pjdfstest: passed")
         .long("installs pjdfstest and runs whole programs; xtask/tests/suites.rs runs pjdfstest"),
     xtask("pairs --seconds 1 --threads 2 --seed 2 --dir {d}/p --program {forebay}", "no difference"),
     xtask("pairs --seconds 1 --threads 2 --dir {d}/p2 --local {d}", "no difference"),
@@ -40,7 +45,7 @@ pub const ROWS: &[Row] = &[
     xtask("sensitivity --only tier.elevator --quick --print --program {forebay}", "`tier.elevator` 0 to 1"),
     xtask("figures --only store,namespace --least --print --dir {d}/f --program {forebay}", "% of raw"),
     xtask("figures --only memory,syscalls --least --print --dir {d}/f2 --program {forebay}", "peak memory"),
-    xtask("figures --only protection --least --print --dir {d}/f7 --program {forebay}", "without a store"),
+    xtask("figures --only protection --least --print --dir {d}/f7 --program {forebay}", "stats per second"),
     xtask("figures --only mount --least --print --dir {d}/f3 --program {forebay}", "file per process, Forebay"),
     xtask("figures --only names-mount,trees --least --print --dir {d}/f4 --program {forebay}", "% of fuse-floor")
         .long("starts hundreds of programs, and servers again and again"),
@@ -54,6 +59,8 @@ pub const ROWS: &[Row] = &[
     xtask("laboratory --quick --only wall --tasks 64 --files 100 --program {forebay}", "stat, 64 tasks: SSD / SATA"),
     xtask("laboratory --quick --only spider --program {forebay}", "gtc-bandwidth").long("simulates a program on 1,344 cores"),
     xtask("laboratory --page", "").long("writes docs/laboratory.md; a test compares that page with the results"),
+    xtask("hosts 2 --rails 2 --rate 1gbit", "fb-host2: 10.77.0.2 10.77.1.2"),
+    xtask("hosts --remove", "namespaces are removed"),
     xtask("every-command --list --only cluster,targets,bench,sim,xtask --dir {d}/e --program {forebay}", "forebay sim wall"),
     xtask("every-command --long --list --dir {d}/e2 --program {forebay}", "with --long"),
     xtask("package --dir {d}/deb --program {forebay}", "forebay_0.1.0_"),
