@@ -134,13 +134,7 @@ pub fn die_with_parent(command: &mut Command) {
 
 impl Site {
     /// Formats the targets; nothing runs yet. `hosts`: servers and mounts are on a host each.
-    pub fn make(
-        forebay: &Forebay,
-        dir: &Path,
-        levels: Vec<CommitLevel>,
-        ost_size: &str,
-        hosts: bool,
-    ) -> Outcome<Self> {
+    pub fn make(forebay: &Forebay, dir: &Path, levels: Vec<CommitLevel>, ost_size: &str, hosts: bool) -> Outcome<Self> {
         if dir.join("cluster").exists() {
             return Err(format!("{} is of an earlier run; look at it, then remove it", dir.display()));
         }

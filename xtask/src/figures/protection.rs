@@ -134,7 +134,8 @@ fn between_hosts(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
         [job.name.to_owned()].into_iter().chain(cells).collect()
     };
     let rows: Vec<Vec<String>> = JOBS.iter().enumerate().map(row).collect();
-    let head = ["rate (% of no keys), CPU of mount and servers per GiB or operation", KINDS[0].0, KINDS[1].0, KINDS[2].0];
+    let head =
+        ["rate (% of no keys), CPU of mount and servers per GiB or operation", KINDS[0].0, KINDS[1].0, KINDS[2].0];
     let (block, items) = (block(plan), items(plan));
     let typed = [
         "cargo run --release -p xtask -- hosts 2   # up --listen on host 1; mount, ior and mdtest on host 2".to_owned(),

@@ -73,7 +73,15 @@ pub fn run(plan: &Plan) -> Outcome {
         programs::all_there(plan)?;
     }
     let forebay = plan.program.as_deref().map_or_else(forebay::build, |path| Ok(Forebay::at(path)))?;
-    let shape = Shape { osts: 4, ost_size: "2GiB", mdt_size: "1GiB", separate: false, mounts: 2, options: None, hosts: plan.hosts };
+    let shape = Shape {
+        osts: 4,
+        ost_size: "2GiB",
+        mdt_size: "1GiB",
+        separate: false,
+        mounts: 2,
+        options: None,
+        hosts: plan.hosts,
+    };
     let cluster = Cluster::make(&forebay, &plan.dir, &shape)?;
     let mut failed = Vec::new();
     for (name, suite) in SUITES.into_iter().filter(|(name, _)| plan.wants(name)) {

@@ -13,7 +13,6 @@ use forebay_command::{
 use super::{
     base::Base,
     hosts::{Hosts, Wiring, address, why_none},
-    site::Shape,
 };
 use crate::mount_point;
 
@@ -29,13 +28,13 @@ pub fn refuse_without() -> CliResult {
 }
 
 /// Makes the hosts and the cluster: the first host has the MDT and an OST, each other one an OST.
-pub fn build(base: &Base, shape: Shape) -> CliResult<(Hosts, Vec<Cluster>)> {
-    let count = shape.osts as usize;
+pub fn build(base: &Base, ost_bytes: u64, mdt_bytes: u64) -> CliResult<(Hosts, Vec<Cluster>)> {
+    let count = base.hosts.unwrap_or(1);
     let hosts = Hosts::make(&Base::prefix(), Wiring::plain(count)).map_err(CliError::failed)?;
     mount_point::make(&base.mnt())?;
     mount_point::make(&base.other_mnt())?;
     let dir = |host| utf8(&base.cluster_of(host));
-    let (ost, mdt) = (shape.ost_bytes.to_string(), shape.mdt_bytes.to_string());
+    let (ost, mdt) = (ost_bytes.to_string(), mdt_bytes.to_string());
     let listen = mgs();
     let up = ["up", &dir(1)?, "--no-mount", "--separate", "--listen", &listen, "--osts", "1"];
     run(base, &hosts, 1, &[&up[..], &["--ost-size", &ost, "--mdt-size", &mdt]].concat())?;

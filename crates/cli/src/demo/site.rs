@@ -94,7 +94,7 @@ impl Site {
 
     /// Makes hosts and a cluster that all of them have joined, without mounting.
     pub fn start_on_hosts(base: &Base, shape: Shape) -> CliResult<Self> {
-        let (hosts, parts) = on_hosts::build(base, shape)?;
+        let (hosts, parts) = on_hosts::build(base, shape.ost_bytes, shape.mdt_bytes)?;
         let watchdog = Watchdog::new(base.clone());
         let site = Self { parts, hosts: Some(hosts), keep: false, base: base.clone(), mounts: true, watchdog };
         site.watchdog.wake();
@@ -180,9 +180,7 @@ impl Site {
         self.watchdog.sleep();
         // A mount that was made by the address of the MGS belongs to no directory of a cluster.
         let other = self.base.other_mnt();
-        if mounts::is_mounted(&other)
-            && !matches!(umount::unmount(&other, Unmount::Unused)?, Unmounted::Ended)
-        {
+        if mounts::is_mounted(&other) && !matches!(umount::unmount(&other, Unmount::Unused)?, Unmounted::Ended) {
             return Err(CliError::failed(format!("the mount at {} did not end well", other.display())));
         }
         (1..).zip(&self.parts).try_for_each(|(host, part)| self.on(host, || down::stop(part, false)))
@@ -258,11 +256,10 @@ impl Site {
 
     /// The process of a target, and the number of its part.
     fn server_of(&self, id: TargetId) -> (usize, (String, Vec<Target>)) {
-        let all = self.parts.iter().enumerate().flat_map(|(part, cluster)| {
-            server_processes::of(cluster).into_iter().map(move |process| (part, process))
-        });
-        let serves = |(_, (_, targets)): &(usize, (String, Vec<Target>))| targets.iter().any(|target| target.id == id);
-        all.into_iter().find(serves).expect("every target has its process")
+        let serves = |(_, targets): &(String, Vec<Target>)| targets.iter().any(|target| target.id == id);
+        let process = |part: &Cluster| server_processes::of(part).into_iter().find(serves);
+        let mut all = self.parts.iter().enumerate().filter_map(|(number, part)| Some((number, process(part)?)));
+        all.next().expect("every target has its process")
     }
 
     /// A target's own status.
