@@ -127,7 +127,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         RoleNotChecked | SessionOfAnyNode => &["scenes:keys"],
         FramesAsTheyCome => &["forebay_rpc", "scenes:rails"],
         CapabilityNotChecked => &["scenes:tenants"],
-        TenantNotConfined | TenantsUserBelieved => &["forebay_mds", "scenes:tenants"],
+        TenantNotConfined | TenantsUserBelieved | IdMapForgottenAtClose | IdMapSkippedInListings => {
+            &["forebay_mds", "scenes:tenants"]
+        }
         NonceRepeated => &["forebay_env:tls"],
         BanNotHeard | StrangerBelieved => &["scenes:members"],
         TokenServesTwice => &["forebay_mds", "scenes:members"],

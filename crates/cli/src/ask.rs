@@ -54,6 +54,19 @@ pub async fn mgs<O: Operation>(env: &Env, addresses: &[Address], request: &O) ->
     forebay_rpc::ask(env, addresses, request).await.map_err(|error| failed(addresses, &error))
 }
 
+/// The same, for a request that an older MGS does not know: it gets `unknown` then.
+pub async fn mgs_if_known<O: Operation>(
+    env: &Env,
+    addresses: &[Address],
+    request: &O,
+    unknown: O::Reply,
+) -> CliResult<O::Reply> {
+    match forebay_rpc::ask(env, addresses, request).await {
+        Err(RpcError::Reply(reply)) if reply.errno == Errno::EOPNOTSUPP => Ok(unknown),
+        reply => reply.map_err(|error| failed(addresses, &error)),
+    }
+}
+
 /// Why a request to the MGS failed.
 pub fn failed(addresses: &[Address], error: &RpcError) -> CliError {
     match error {

@@ -44,6 +44,10 @@ bugs! {
     TenantNotConfined,
     /// A tenant's node acts as whichever user it names.
     TenantsUserBelieved,
+    /// The owner that a mapped tenant's node sets with a Close is taken for an id of the file system.
+    IdMapForgottenAtClose,
+    /// A mapped tenant's node is shown the file system's ids in listings.
+    IdMapSkippedInListings,
     /// Open connections of a banned node go on.
     BanNotHeard,
     /// A token lets a second host in.

@@ -97,6 +97,12 @@ impl Acl {
         &self.0
     }
 
+    /// The same entries with other ids. Errors: those of `other`.
+    pub fn with_tags<E>(&self, other: impl Fn(Tag) -> Result<Tag, E>) -> Result<Self, E> {
+        let entries = self.0.iter().map(|(tag, bits)| Ok((other(*tag)?, *bits)));
+        entries.collect::<Result<_, _>>().map(Self)
+    }
+
     /// The permission bits of an entry, if there is one.
     pub fn bits(&self, wanted: Tag) -> Option<u32> {
         self.0.iter().find(|(tag, _)| *tag == wanted).map(|(_, bits)| *bits)

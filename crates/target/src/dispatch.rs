@@ -65,7 +65,10 @@ impl Core {
             | Op::NewTenant
             | Op::ListTenants
             | Op::RemoveTenant
-            | Op::GetRoot => return self.membership_request(connection, op, request),
+            | Op::GetRoot
+            | Op::NewMappedTenant
+            | Op::ListIdMaps
+            | Op::Renew => return self.membership_request(connection, op, request),
             _ => {}
         }
         if let Err(error) = self.check_running() {

@@ -262,7 +262,7 @@ impl Client {
         let victim = self.inner.mdt.leases.alone(parent, name)?;
         let sticky = answerable.dir.mode & S_ISVTX != 0;
         let is_one_of = [0, answerable.dir.uid, victim.uid].contains(&caller.uid);
-        let may = !sticky || is_one_of && !(caller.uid == 0 && self.is_guarded(victim.uid));
+        let may = !sticky || is_one_of && !(caller.uid != answerable.dir.uid && self.is_guarded(victim.uid));
         let is_known = !self.inner.delayed.has(Scope::Entries(victim.fid));
         (may && is_known && !victim.commits && wanted(&victim)).then_some((answerable, victim.fid))
     }
@@ -277,7 +277,8 @@ impl Client {
         let mut dir = self.inner.mdt.leases.answers_for(parent).filter(|dir| !commits(dir))?;
         // What the owner may, no access control list takes away; of others the MDT knows.
         let owner_may = dir.uid == caller.uid && dir.mode & 0o300 == 0o300;
-        if caller.uid != 0 && !owner_may || caller.uid == 0 && self.is_guarded(dir.uid) {
+        // Where ids are mapped, an owner is not always who is shown.
+        if caller.uid != 0 && !owner_may || self.is_guarded(dir.uid) {
             return None;
         }
         let slot = self.inner.peers.mdt().session.reserve(bytes + limits::CHANGE_BYTES)?;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use forebay_proto::{
     Decode, DecodeError, Fid, Layout, Reader, Transno, Uuid,
     limits::{self as proto_limits, INLINE_BYTES},
-    message::TenantInfo,
+    message::{IdMaps, TenantInfo},
 };
 
 use super::{layout, siphash::siphash13};
@@ -443,7 +443,9 @@ fn versioned(value: &[u8]) -> Result<Reader<'_>, DecodeError> {
 pub fn check_member(key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
     const WRONG: DecodeError = DecodeError::new("the key of a member's row is wrong");
     let mut r = Reader::new(value);
-    if r.u8()? != 1 {
+    let version = r.u8()?;
+    // Of tenants, those with id maps have another version.
+    if version != 1 && !(version == 2 && key.get(1) == Some(&6)) {
         return Err(DecodeError::new("a member's row has an unknown version"));
     }
     let (what, id) = key.get(1..).and_then(<[u8]>::split_first).ok_or(WRONG)?;
@@ -471,6 +473,12 @@ pub fn check_member(key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
             Bytes::decode(r)?;
             u32::decode(r)?;
             i64::decode(r).map(drop)
+        },
+        (6, 4) if version == 2 => |r: &mut Reader<'_>| {
+            Fid::decode(r)?;
+            bool::decode(r)?;
+            TenantInfo::decode(r)?;
+            IdMaps::decode(r).map(drop)
         },
         (6, 4) => |r: &mut Reader<'_>| {
             Fid::decode(r)?;
@@ -638,5 +646,14 @@ mod tests {
         let wrong = [(key(5, 32), value(&[ost])), (key(2, 31), value(&[ost, &[0; 8]])), (key(2, 32), value(&[ost]))];
         assert!(wrong.iter().all(|(key, value)| check_member(key, value).is_err()));
         assert!(check_member(&key(0, 0), &[2, 5, 0, 0, 0]).is_err());
+        // Name, path, no ranges, squashed user and group, flags, end; then two empty maps.
+        let (head, tenant) = ([0; 16].as_slice(), [&36_u32.to_le_bytes()[..], &[0; 16], &[1; 20]].concat());
+        let head = [head, &[1]].concat();
+        let maps = [&8_u32.to_le_bytes()[..], &[0; 8]].concat();
+        let versioned = |version: u8, fields: &[&[u8]]| [&[version][..], &value(fields)[1..]].concat();
+        assert_eq!(check_member(&key(6, 4), &versioned(1, &[&head, &tenant])), Ok(()));
+        assert_eq!(check_member(&key(6, 4), &versioned(2, &[&head, &tenant, &maps])), Ok(()));
+        assert!(check_member(&key(6, 4), &versioned(2, &[&head, &tenant])).is_err(), "without its maps");
+        assert!(check_member(&key(6, 4), &versioned(3, &[&head, &tenant, &maps])).is_err());
     }
 }

@@ -34,6 +34,10 @@ impl Edits {
         self.rows.push((key, Some(bytes)));
     }
 
+    pub(super) fn set_tenant(&mut self, project: u32, row: &TenantRow) {
+        self.rows.push((rows::tenant(project), Some(row.value())));
+    }
+
     fn remove(&mut self, key: Key) {
         self.rows.push((key, None));
     }
@@ -80,15 +84,23 @@ impl Members {
             }
             Ok(())
         }
+        let row = rows::parse(key)?;
+        if let Row::Tenant(project) = row {
+            match value {
+                Some(value) => drop(self.tenants.insert(project, TenantRow::of_value(value)?)),
+                None => drop(self.tenants.remove(&project)),
+            }
+            return Ok(());
+        }
         let value = value.map(rows::content).transpose()?;
-        match rows::parse(key)? {
+        match row {
             Row::Changes => self.changes = value.map_or(Ok(0), u32::from_bytes)?,
             Row::Node(key) => follow(&mut self.nodes, key, value)?,
             Row::Token(hash) => follow(&mut self.tokens, hash, value)?,
             Row::Target(id) => follow(&mut self.targets, id, value)?,
             Row::Ban(key) => follow(&mut self.bans, key, value)?,
             Row::Signing => self.signing = value.map(SigningRow::from_bytes).transpose()?,
-            Row::Tenant(project) => follow(&mut self.tenants, project, value)?,
+            Row::Tenant(_) => {}
             Row::Tenancy(of) => follow(&mut self.tenancies, of, value)?,
         }
         Ok(())

@@ -7,6 +7,7 @@
 //! Invariant: what a requester is told, and what the map shows, is durable.
 
 mod confine;
+mod id_maps;
 mod members;
 mod requests;
 mod rows;

@@ -8,8 +8,8 @@ use forebay_keys::{NodeName, PublicKey, Role, SECRET_BYTES, Validity, secret_has
 use forebay_proto::{
     Decode, Encode, Errno, ErrorReply,
     message::{
-        BanNode, Empty, Join, JoinReply, ListNodes, NewTenant, NewToken, NewTokenReply, Op, Register, RemoveNode,
-        RemoveTenant, SetBans,
+        BanNode, Empty, IdMaps, Join, JoinReply, ListNodes, NewMappedTenant, NewTenant, NewToken, NewTokenReply, Op,
+        Register, RemoveNode, RemoveTenant, SetBans,
     },
 };
 
@@ -57,7 +57,12 @@ impl Mds {
             Op::ListNodes => self.list_nodes(&ListNodes::from_bytes(body)?),
             Op::BanNode => self.ban_node(&BanNode::from_bytes(body)?).await,
             Op::RemoveNode => self.remove_node(&RemoveNode::from_bytes(body)?).await,
-            Op::NewTenant => self.new_tenant(&NewTenant::from_bytes(body)?).await,
+            Op::NewTenant => self.new_tenant(&NewTenant::from_bytes(body)?.tenant, &IdMaps::default()).await,
+            Op::NewMappedTenant => {
+                let NewMappedTenant { tenant, maps } = NewMappedTenant::from_bytes(body)?;
+                self.new_tenant(&tenant, &maps).await
+            }
+            Op::ListIdMaps => Ok(self.members(Members::list_id_maps).to_bytes().into()),
             Op::ListTenants => Ok(self.members(Members::list_tenants).to_bytes().into()),
             Op::RemoveTenant => self.remove_tenant(&RemoveTenant::from_bytes(body)?).await,
             Op::GetRoot => Ok(self.root_of(peer).to_bytes().into()),

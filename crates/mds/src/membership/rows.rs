@@ -2,12 +2,18 @@
 
 use bytes::Bytes;
 use forebay_keys::PublicKey;
-use forebay_proto::{DecodeError, Fid, TargetId, TargetKind, Uuid, message::TenantInfo, wire_struct};
+use forebay_proto::{
+    Decode, DecodeError, Encode, Fid, TargetId, TargetKind, Uuid,
+    message::{IdMaps, TenantInfo},
+    wire_struct,
+};
 
 use crate::keys::{self, Key};
 
 /// Of the values.
 pub const VERSION: u8 = 1;
+/// Of a tenant with id maps. A program that knows none must not take it for one without.
+pub const VERSION_MAPPED: u8 = 2;
 
 const CHANGES: u8 = 0;
 const NODE: u8 = 1;
@@ -74,6 +80,39 @@ wire_struct! {
         /// False once it is removed.
         pub exists: bool,
         pub tenant: TenantInfo,
+        /// Not in a row of version 1.
+        pub maps: IdMaps,
+    }
+}
+
+wire_struct! {
+    /// A tenant without id maps.
+    pub struct PlainTenantRow {
+        pub root: Fid,
+        pub exists: bool,
+        pub tenant: TenantInfo,
+    }
+}
+
+impl TenantRow {
+    /// The row's value. Without id maps it is one that older programs know.
+    pub fn value(&self) -> Vec<u8> {
+        let plain = || {
+            let Self { root, exists, tenant, .. } = self.clone();
+            PlainTenantRow { root, exists, tenant }.to_bytes()
+        };
+        let (version, content) =
+            if self.maps.is_empty() { (VERSION, plain()) } else { (VERSION_MAPPED, self.to_bytes()) };
+        [&[version][..], &content].concat()
+    }
+
+    /// The row of this value.
+    pub fn of_value(value: &[u8]) -> Result<Self, DecodeError> {
+        if let Some((&VERSION_MAPPED, content)) = value.split_first() {
+            return Self::from_bytes(content);
+        }
+        let PlainTenantRow { root, exists, tenant } = PlainTenantRow::from_bytes(content(value)?)?;
+        Ok(Self { root, exists, tenant, maps: IdMaps::default() })
     }
 }
 
@@ -166,9 +205,34 @@ pub fn parse(key: &[u8]) -> Result<Row, DecodeError> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_proto::Encode;
+    use forebay_proto::message::IdMap;
 
     use super::*;
+
+    /// A program from before id maps refuses the second, and reads the first.
+    #[test]
+    fn a_tenants_row_has_version_2_only_with_id_maps() {
+        let tenant = TenantInfo {
+            name: "a".into(),
+            path: "/a".into(),
+            users: Vec::new(),
+            groups: Vec::new(),
+            squash_uid: 1,
+            squash_gid: 2,
+            flags: 3,
+            expires_ns: 4,
+        };
+        let plain = TenantRow { root: Fid { high: 0, low: 9 }, exists: true, tenant, maps: IdMaps::default() };
+        let value = plain.value();
+        let old = PlainTenantRow { root: plain.root, exists: true, tenant: plain.tenant.clone() };
+        assert_eq!(value, [&[1][..], &old.to_bytes()].concat());
+        assert_eq!(TenantRow::of_value(&value), Ok(plain.clone()));
+        let users = vec![IdMap { host: 1000, fs: 70_000, count: 5 }];
+        let mapped = TenantRow { maps: IdMaps { users, groups: Vec::new() }, ..plain };
+        let value = mapped.value();
+        assert_eq!((value[0], TenantRow::of_value(&value)), (2, Ok(mapped)));
+        assert!(content(&value).is_err() && TenantRow::of_value(&[3]).is_err() && TenantRow::of_value(&[]).is_err());
+    }
 
     /// The golden bytes of docs/format-mdt.md.
     #[test]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use forebay_keys::{CapabilityKey, PublicKey};
 use forebay_proto::{
     Errno, ErrorReply, Fid,
-    message::{ListTenantsReply, TenantInfo},
+    message::{IdMaps, ListIdMapsReply, ListTenantsReply, TenantInfo, TenantMaps},
 };
 
 use super::{
@@ -20,8 +20,9 @@ impl Members {
         let project = *self.tenancies.get(&node.0)?;
         let row = self.tenants.get(&project);
         // A node without its tenant's row reaches nothing: no inode has this project.
-        let row = row.cloned().unwrap_or(TenantRow { root: Fid::default(), exists: false, tenant: nobody() });
-        Some(Tenant { project, root: row.root, info: Rc::new(row.tenant) })
+        let none = || TenantRow { root: Fid::default(), exists: false, tenant: nobody(), maps: IdMaps::default() };
+        let row = row.cloned().unwrap_or_else(none);
+        Some(Tenant { project, root: row.root, info: Rc::new(row.tenant), maps: Rc::new(row.maps) })
     }
 
     pub(super) fn tenant_name(&self, key_or_hash: &[u8; 32]) -> String {
@@ -66,9 +67,14 @@ impl Members {
     }
 
     /// A tenant whose highest directory is `root`, or one that is about to be.
-    pub fn new_tenant(&self, project: u32, (root, exists): (Fid, bool), tenant: &TenantInfo) -> Edits {
+    pub fn new_tenant(
+        &self,
+        project: u32,
+        (root, exists): (Fid, bool),
+        (tenant, maps): (&TenantInfo, &IdMaps),
+    ) -> Edits {
         let mut edits = Edits::default();
-        edits.set(rows::tenant(project), &TenantRow { root, exists, tenant: tenant.clone() });
+        edits.set_tenant(project, &TenantRow { root, exists, tenant: tenant.clone(), maps: maps.clone() });
         edits
     }
 
@@ -83,7 +89,7 @@ impl Members {
             return Err(ErrorReply::new(Errno::EBUSY, words));
         }
         let mut edits = Edits::default();
-        edits.set(rows::tenant(project), &TenantRow { exists: false, ..row.clone() });
+        edits.set_tenant(project, &TenantRow { exists: false, ..row.clone() });
         Ok(edits)
     }
 
@@ -93,6 +99,15 @@ impl Members {
             self.tenants.values().filter(|row| row.exists).map(|row| row.tenant.clone()).collect();
         tenants.sort_by(|one, two| one.name.cmp(&two.name));
         ListTenantsReply { tenants }
+    }
+
+    /// The id maps of the tenants that have some.
+    pub fn list_id_maps(&self) -> ListIdMapsReply {
+        let mapped = self.tenants.values().filter(|row| row.exists && !row.maps.is_empty());
+        let mut tenants: Vec<TenantMaps> =
+            mapped.map(|row| TenantMaps { name: row.tenant.name.clone(), maps: row.maps.clone() }).collect();
+        tenants.sort_by(|one, two| one.name.cmp(&two.name));
+        ListIdMapsReply { tenants }
     }
 
     /// The first key for capabilities, or the next one if the one in use has been for `life`.

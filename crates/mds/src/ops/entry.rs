@@ -33,7 +33,7 @@ pub struct NewInode<'a> {
 }
 
 impl Tx<'_> {
-    /// Attributes of an inode as a reply shows them.
+    /// Attributes of an inode as a reply shows them: a node of a tenant with id maps sees its own ids.
     pub fn attr(&self, fid: Fid, inode: &Inode) -> forebay_proto::message::Attr {
         self.attr_of(fid, inode, self.memory.opens.has_writer(fid))
     }
@@ -51,7 +51,11 @@ impl Tx<'_> {
             true => attr_flags::SIZE_ON_OST,
         };
         let time_set = if flags != 0 && inode.mtime_set { attr_flags::MTIME_SET } else { 0 };
-        inode.attr(fid, flags | time_set)
+        let mut attr = inode.attr(fid, flags | time_set);
+        if let Some(tenant) = &self.tenant {
+            tenant.show(&mut attr);
+        }
+        attr
     }
 
     /// The reply for an inode, as most operations send it.

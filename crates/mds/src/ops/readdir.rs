@@ -4,9 +4,10 @@
 //! between pages: a name keeps its cookie as long as it exists.
 
 use bytes::Bytes;
+use forebay_env::{Bug, planted};
 use forebay_proto::{
     Errno, ErrorReply, Fid,
-    message::{DirEntry, Empty, ReadDir, ReadDirReply},
+    message::{Attr, DirEntry, Empty, ReadDir, ReadDirReply},
 };
 
 use crate::{
@@ -114,10 +115,14 @@ impl Page<'_> {
             fid: entry.fid,
             mode: entry.mode,
             cookie,
-            attr: inode.map(|inode| tx.attr(entry.fid, &inode)),
+            attr: inode.map(|inode| listed_attr(tx, entry.fid, &inode)),
         });
         Ok(true)
     }
+}
+
+fn listed_attr(tx: &Tx<'_>, fid: Fid, inode: &Inode) -> Attr {
+    if planted(Bug::IdMapSkippedInListings) { inode.attr(fid, 0) } else { tx.attr(fid, inode) }
 }
 
 /// Inodes whose attributes a reply shows.
@@ -166,6 +171,39 @@ mod tests {
         let shown: BTreeSet<String> =
             seen[2..].iter().map(|entry| String::from_utf8(entry.name.to_vec()).unwrap()).collect();
         assert_eq!((seen.len(), shown), (102, names));
+    }
+
+    #[test]
+    fn a_mapped_tenants_node_is_shown_its_own_ids_by_every_kind_of_reply() {
+        let (mut world, tenant) = (World::new(), crate::tenant::tests::mapped(0));
+        let request = world.create(&crate::testing::user(70_007), Fid::ROOT, "f", 0);
+        let fid = world.run(|tx| crate::ops::create::apply(tx, &request)).attr.fid;
+        for fid in [Fid::ROOT, fid] {
+            world.run(|tx| {
+                let mut inode = tx.inode(fid)?;
+                (inode.project, inode.gid) = (tenant.project, 149);
+                tx.put_inode(fid, &mut inode);
+                Ok(())
+            });
+        }
+        let rows: Vec<_> = world.rows.clone().into_iter().filter(|(key, _)| keys::cookie_of(key).is_some()).collect();
+        let entries = decode(&rows).unwrap();
+        let list = ReadDir { fid: Fid::ROOT, cookie: 0, max_bytes: 1 << 16, with_attributes: true };
+        let listed = world.run(|tx| {
+            tx.tenant = Some(tenant.clone());
+            apply(tx, &list, &entries, true)
+        });
+        let of = |attr: &Attr| (attr.uid, attr.gid);
+        let listed = listed.entries.into_iter().find(|entry| &entry.name[..] == b"f").and_then(|entry| entry.attr);
+        assert_eq!(of(&listed.expect("its attributes")), (1007, 549));
+        let (entry, opened) = world.run(|tx| {
+            tx.tenant = Some(tenant.clone());
+            let inode = tx.inode(fid)?;
+            Ok((tx.entry_reply(fid, &inode), tx.open_reply(fid, &inode, false, false)))
+        });
+        assert_eq!((of(&entry.attr), of(&opened.attr)), ((1007, 549), (1007, 549)));
+        let plain = world.run(|tx| Ok(tx.entry_reply(fid, &tx.inode(fid)?)));
+        assert_eq!(of(&plain.attr), (70_007, 149), "to the admin's own nodes");
     }
 
     #[test]

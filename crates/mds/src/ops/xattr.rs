@@ -67,7 +67,11 @@ pub fn get(tx: &mut Tx<'_>, request: &GetXattr) -> Step<XattrReply> {
     }
     let list = tx.xattrs(request.fid, &inode)?;
     let at = xattr_row::find(&list, &request.name).map_err(|_| Errno::ENODATA)?;
-    Ok(XattrReply { value: list[at].1.clone() })
+    let value = list[at].1.clone();
+    if let Some(tenant) = tx.tenant.as_ref().filter(|_| acl::is_acl(&request.name)) {
+        return Ok(XattrReply { value: tenant.show_acl(&Acl::parse(&value)?).encode() });
+    }
+    Ok(XattrReply { value })
 }
 
 /// Errors: ESTALE.

@@ -186,6 +186,9 @@ pub mod tenant_flags {
     pub const READ_ONLY: u32 = 1;
     /// User 0 of its nodes stays user 0, within the subtree.
     pub const ROOT: u32 = 2;
+    /// Of a [`super::RootReply`]: ids are those of the node, and [`super::UNMAPPED_ID`] stands for any that it does not
+    /// have.
+    pub const MAPPED: u32 = 4;
 }
 
 wire_struct! {
@@ -241,7 +244,10 @@ impl TenantInfo {
 
     /// True if user 0 of its nodes is anybody to what this user owns.
     pub fn guards(&self, owner: u32) -> bool {
-        self.flags & tenant_flags::ROOT == 0 && !self.allows_user(owner) && owner != self.squash_uid
+        let has = |flag| self.flags & flag != 0;
+        // Where ids are mapped, others than those who were squashed are shown as the same owner.
+        let is_squashed = owner == self.squash_uid && !has(tenant_flags::MAPPED);
+        !has(tenant_flags::ROOT) && !self.allows_user(owner) && !is_squashed
     }
 
     /// Who owns what `caller` makes, and who it is where another user acts than those allowed.
@@ -285,6 +291,19 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Asks to sign the sender's key for another term. Name, role and tenant stay.
+    pub struct Renew {}
+}
+
+wire_struct! {
+    /// The sender's next certificate.
+    pub struct RenewReply {
+        /// The certificate, DER.
+        pub certificate: Bytes,
+    }
+}
+
+wire_struct! {
     /// Asks where the sender's root is.
     pub struct GetRoot {}
 }
@@ -294,7 +313,7 @@ wire_struct! {
     pub struct RootReply {
         /// The directory.
         pub root: Fid,
-        /// The sender's tenant, if it has one.
+        /// The sender's tenant, if it has one. Its ids are those of the node.
         pub tenant: Option<TenantInfo>,
     }
 }

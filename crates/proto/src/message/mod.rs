@@ -9,6 +9,7 @@ mod choices;
 mod cluster;
 mod common;
 mod frame;
+mod id_maps;
 mod leases;
 mod locks;
 mod mds;
@@ -20,6 +21,7 @@ pub use choices::*;
 pub use cluster::*;
 pub use common::*;
 pub use frame::*;
+pub use id_maps::*;
 pub use leases::*;
 pub use locks::*;
 pub use mds::*;
@@ -137,8 +139,14 @@ operations! {
     RemoveTenant = 20, Control, RemoveTenant -> Empty;
     /// Which directory is the sender's root; needs no session.
     GetRoot = 21, Control, GetRoot -> RootReply;
+    /// Makes a tenant whose hosts have other ids than the file system; needs no session.
+    NewMappedTenant = 22, Control, NewMappedTenant -> Empty;
+    /// The id maps of the tenants; needs no session.
+    ListIdMaps = 23, Control, ListIdMaps -> ListIdMapsReply;
+    /// Signs the sender's key for another term; needs no session.
+    Renew = 24, Control, Renew -> RenewReply;
     /// Makes a stream one more of a session's connection; needs no session of its own.
-    JoinRail = 23, Control, JoinRail -> Empty;
+    JoinRail = 25, Control, JoinRail -> Empty;
 
     /// Leases a sequence of fids.
     LeaseSequence = 32, Modify, LeaseSequence -> LeaseSequenceReply;

@@ -35,6 +35,10 @@ pub fn add(samples: &mut Samples) {
     samples.exchange(vec![RemoveTenant { name: n.text() }], vec![Empty {}]);
     let root = RootReply { root: n.fid(), tenant: Some(tenant()) };
     samples.exchange(vec![GetRoot {}], vec![root]);
+    samples.exchange(vec![NewMappedTenant { tenant: tenant(), maps: maps() }], vec![Empty {}]);
+    let mapped = TenantMaps { name: n.text(), maps: maps() };
+    samples.exchange(vec![ListIdMaps {}], vec![ListIdMapsReply { tenants: vec![mapped] }]);
+    samples.exchange(vec![Renew {}], vec![RenewReply { certificate: n.name() }]);
 }
 
 fn tenant() -> TenantInfo {
@@ -51,6 +55,12 @@ fn tenant() -> TenantInfo {
         flags: n.u32(),
         expires_ns: n.i64(),
     }
+}
+
+fn maps() -> IdMaps {
+    let mut n = Numbers::default();
+    let mut map = || IdMap { host: n.u32(), fs: n.u32(), count: n.u32() };
+    IdMaps { users: vec![map(), map()], groups: vec![map()] }
 }
 
 fn ban(n: &mut Numbers) -> Ban {

@@ -489,3 +489,118 @@ fn a_tenant_that_only_reads_changes_nothing_and_access_ends_with_its_time() {
         assert_eq!(late.errno, Errno::EACCES, "{late}");
     });
 }
+
+/// Users 5000 to 5099 of the tenant's hosts are 1000 to 1099, and so are its groups.
+async fn mapped_site(sim: &Sim) -> (Site, NodeId, Client) {
+    let site = Site::of(sim).await;
+    let admin = site.node(Role::Admin, "admin");
+    let own = site.mount(site.node(Role::Client, "n1")).await;
+    own.mkdir(&user(0), Fid::ROOT, b"m", 0o777).await.expect("a directory");
+    own.sync_all().await.expect("synced");
+    let map = || vec![IdMap { host: 5000, fs: 1000, count: 100 }];
+    let maps = IdMaps { users: map(), groups: map() };
+    let all = TenantInfo { users: Vec::new(), ..tenant("m", "/m") };
+    for wrong in [IdMap { host: 65_534, fs: 9, count: 1 }, IdMap { host: 0, fs: 9, count: 2 }] {
+        let maps = IdMaps { users: vec![wrong], groups: Vec::new() };
+        let refused = site.ask(admin, &NewMappedTenant { tenant: all.clone(), maps }).await;
+        assert_eq!(refused.expect_err("no map").errno, Errno::EINVAL);
+    }
+    site.ask(admin, &NewMappedTenant { tenant: all, maps: maps.clone() }).await.expect("an admin");
+    let listed = site.ask(admin, &ListIdMaps {}).await.expect("an admin").tenants;
+    assert_eq!(listed, [TenantMaps { name: "m".into(), maps }]);
+    let tenants = site.ask(admin, &ListTenants {}).await.expect("an admin").tenants;
+    assert_eq!(tenants[0].users, [IdRange { first: 1000, last: 1099 }], "its users are those of its map");
+    (site, admin, own)
+}
+
+/// The owner and group of each name in the root, by readdir and by lookup.
+async fn owners(client: &Client) -> Vec<(String, u32, u32)> {
+    let listed = client.readdir(client.root(), 0, 1 << 16, true).await.expect("a list");
+    let mut owners = Vec::new();
+    for entry in listed.entries.iter().filter(|entry| !entry.name.starts_with(b".")) {
+        let name = String::from_utf8(entry.name.to_vec()).expect("ASCII");
+        let listed = entry.attr.as_ref().expect("its attributes");
+        let looked = client.getattr(entry.fid, None).await.expect("its attributes");
+        assert_eq!((listed.uid, listed.gid), (looked.uid, looked.gid), "{name}");
+        owners.push((name, listed.uid, listed.gid));
+    }
+    owners.sort();
+    owners
+}
+
+/// make, chown, list there and here |power, MDT| replay, list
+#[test]
+fn a_mapped_tenants_host_works_with_its_own_ids_and_a_replay_translates_them_as_at_first() {
+    let sim = Sim::new(4);
+    sim.block_on(async {
+        let (site, admin, own) = mapped_site(&sim).await;
+        let client = site.mount(site.join_for(admin, "m", "t1").await).await;
+        assert_eq!(client.tenant().map(|tenant| tenant.users.clone()), Some(vec![IdRange { first: 5000, last: 5099 }]));
+        write(&client, &user(5007), "mine", 1).await;
+        for (uid, name) in [(0, "roots"), (1007, "strangers"), (6000, "others")] {
+            client.mkdir(&user(uid), client.root(), name.as_bytes(), 0o755).await.expect("the directory is open");
+        }
+        // The admin's own file, and one that the admin gives to a user of the tenant.
+        write(&own, &user(4000), "m/admins", 2).await;
+        write(&own, &user(1020), "m/given", 3).await;
+        let nobody = 65_534;
+        let theirs = [
+            ("admins", nobody),
+            ("given", 5020),
+            ("mine", 5007),
+            ("others", nobody),
+            ("roots", nobody),
+            ("strangers", nobody),
+        ];
+        let owned =
+            |all: &[(&str, u32)]| all.iter().map(|(name, id)| ((*name).to_owned(), *id, *id)).collect::<Vec<_>>();
+        assert_eq!(owners(&client).await, owned(&theirs));
+        for (path, uid) in [("m/mine", 1007), ("m/roots", 65_534), ("m/strangers", 65_534)] {
+            let attr = own.resolve(&user(0), path).await.expect("it is there");
+            assert_eq!((attr.uid, attr.gid), (uid, uid), "{path}");
+        }
+        // Who owns a file on the hosts may use it, and a user of the file system's id may not.
+        assert!(client.read_file(&user(5020), "given").await.is_ok());
+        assert_eq!(client.read_file(&user(1020), "given").await.expect_err("no such user").errno, Errno::EACCES);
+        assert_eq!(client.read_file(&user(5007), "admins").await.expect_err("another's").errno, Errno::EACCES);
+        assert_eq!(client.read_file(&user(nobody), "admins").await.expect_err("nobody").errno, Errno::EACCES);
+        assert_eq!(client.read_file(&user(0), "admins").await.expect_err("not a user's").errno, Errno::EACCES);
+        // Owners to set.
+        let mine = of(&client, "mine").await;
+        let to = |uid| SetAttributes { uid: Some(uid), ..SetAttributes::default() };
+        for unmapped in [1007, 0, nobody] {
+            let refused = client.setattr(&user(0), mine, to(unmapped), None).await;
+            assert_eq!(refused.expect_err("no mapping").errno, Errno::EINVAL, "{unmapped}");
+        }
+        let set = client.setattr(&user(0), mine, to(5030), None).await.expect("a user of the tenant");
+        assert_eq!((set.uid, set.gid), (5030, 5007));
+        // Lists of other users.
+        let list = |user: u32, group: u32| -> Bytes {
+            let entries = [(1_u16, 6_u16, u32::MAX), (2, 4, user), (4, 4, u32::MAX), (8, 4, group)];
+            let entries = entries.into_iter().chain([(0x10, 6, u32::MAX), (0x20, 0, u32::MAX)]);
+            let bytes = entries
+                .flat_map(|(tag, bits, id)| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat());
+            2_u32.to_le_bytes().into_iter().chain(bytes).collect()
+        };
+        let name = b"system.posix_acl_access";
+        client.setxattr(&user(0), mine, name, &list(5040, 5041), 0).await.expect("users of the tenant");
+        let refused = client.setxattr(&user(0), mine, name, &list(1040, 5041), 0).await;
+        assert_eq!(refused.expect_err("no mapping").errno, Errno::EINVAL);
+        assert_eq!(client.getxattr(&user(0), mine, name).await.expect("a list"), list(5040, 5041));
+        assert_eq!(own.getxattr(&user(0), mine, name).await.expect("a list"), list(1040, 1041));
+        assert!(client.read_file(&user(5040), "mine").await.is_ok(), "the list lets it");
+        // A change that a crash takes back is replayed, with the ids of the host.
+        client.sync_all().await.expect("synced");
+        client.setattr(&user(0), mine, to(5050), None).await.expect("a user of the tenant");
+        let made = client.mkdir(&user(5008), client.root(), b"last", 0o700).await.expect("it is made");
+        assert_eq!(made.uid, 5008);
+        site.sim.power_cut(site.cluster.servers[0].node);
+        site.boot(0);
+        client.sync_all().await.expect("synced");
+        for (path, here, there) in [("mine", 5050, 1050), ("last", 5008, 1008)] {
+            assert_eq!(client.resolve(&user(0), path).await.expect("it is there").uid, here, "{path}");
+            let path = format!("m/{path}");
+            assert_eq!(own.resolve(&user(0), &path).await.expect("it is there").uid, there, "{path}");
+        }
+    });
+}

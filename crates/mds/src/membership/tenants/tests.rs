@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, time::Duration};
 use forebay_keys::secret_hash;
 use forebay_proto::{
     TargetId, Uuid,
-    message::{IdRange, Join, NewToken},
+    message::{IdMap, IdRange, Join, NewToken},
 };
 
 use super::*;
@@ -25,7 +25,7 @@ fn tenant(name: &str) -> TenantInfo {
 
 fn add(members: &mut Members, name: &str) -> u32 {
     let project = members.next_project(&tenant(name)).expect("a project");
-    let edits = members.new_tenant(project, (ROOT, true), &tenant(name));
+    let edits = members.new_tenant(project, (ROOT, true), (&tenant(name), &IdMaps::default()));
     commit(members, edits);
     project
 }
@@ -68,6 +68,27 @@ fn a_node_has_the_tenant_of_its_token_until_it_is_removed() {
     commit(&mut members, edits);
     assert_eq!(members.list_tenants().tenants.len(), 1);
     assert_eq!(add(&mut members, "two"), two + 1, "files of the former may be there");
+}
+
+#[test]
+fn id_maps_stay_with_their_tenant_until_it_is_removed() {
+    let mut members = Members::default();
+    add(&mut members, "plain");
+    let project = members.next_project(&tenant("mapped")).expect("a project");
+    let maps = IdMaps { users: vec![IdMap { host: 1, fs: 1000, count: 5 }], groups: Vec::new() };
+    let edits = members.new_tenant(project, (ROOT, true), (&tenant("mapped"), &maps));
+    commit(&mut members, edits);
+    let listed = |members: &Members| members.list_id_maps().tenants;
+    assert_eq!(listed(&members), [TenantMaps { name: "mapped".into(), maps: maps.clone() }]);
+    let secret = token(&mut members, "client", "mapped").expect("a token");
+    let node = join(&mut members, secret, 5);
+    assert_eq!(*members.tenant_of(&node).expect("it has one").maps, maps);
+    assert!(members.remove_tenant("mapped").is_err(), "it has a node");
+    let edits = members.remove("client", "n5").expect("it serves nothing");
+    commit(&mut members, edits);
+    let edits = members.remove_tenant("mapped").expect("it has no nodes");
+    commit(&mut members, edits);
+    assert!(listed(&members).is_empty());
 }
 
 #[test]
