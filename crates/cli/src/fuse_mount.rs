@@ -67,6 +67,7 @@ pub async fn serve(env: &Env, place: Place, mnt: &str, options: Options, mut sto
     }
     let (notes, noted) = (Notes::of(Path::new(mnt)), Noted::keep(Path::new(mnt)));
     say_ready(&format!("{source} is mounted at {mnt}"));
+    env.begin(crate::renewal::run(env.clone(), place.mgs.clone()));
     let mut look_at = env.now() + LOOK_INTERVAL;
     loop {
         forebay_env::sync::select! {

@@ -36,6 +36,7 @@ mod open_files;
 mod pool;
 mod refused;
 mod remount;
+mod renewal;
 mod serve;
 mod server;
 mod server_processes;

@@ -26,7 +26,10 @@ use forebay_proto::{
 use forebay_store::{OpenOptions, Store};
 use forebay_target::{Target, TargetOptions};
 
-use crate::metrics::{self, Answerer};
+use crate::{
+    metrics::{self, Answerer},
+    renewal,
+};
 
 /// Pause between attempts to reach the MGS.
 const REGISTER_PAUSE: Duration = Duration::from_secs(1);
@@ -122,7 +125,7 @@ pub async fn serve_all(
         Some(place) => Some(metrics::listen(env, place).await?),
         None => None,
     };
-    let mut askers = Vec::new();
+    let (mut askers, mgs) = (Vec::new(), mgs_of(&targets));
     let (sender, mut ready) = mpsc::unbounded_channel();
     let (stage, hears) = watch::channel(Stage::Serving);
     let (mdts, mut mdts_stopped) = mpsc::unbounded_channel();
@@ -150,6 +153,7 @@ pub async fn serve_all(
         listening.sort_by_key(|ready: &Ready| ready.id);
         let address = door.as_ref().map(forebay_env::Listener::address);
         let page = door.map(|door| env.spawn(metrics::serve(env.clone(), door, askers)));
+        let renewing = env.spawn(renewal::run(env.clone(), mgs));
         on_ready(&listening, address.as_ref());
         forebay_env::sync::select! {
             biased;
@@ -159,6 +163,7 @@ pub async fn serve_all(
             }
         }
         page.inspect(forebay_env::Task::abort);
+        renewing.abort();
         stage.send_replace(Stage::Mdts);
         // Ends when the last MDT has dropped its sender.
         let _ = mdts_stopped.recv().await;
@@ -170,6 +175,14 @@ pub async fn serve_all(
         result = result.and(ended);
     }
     result
+}
+
+/// Where the MGS is that renews this process's certificate: elsewhere, or one of these targets.
+fn mgs_of(targets: &[Serving]) -> Vec<Address> {
+    let elsewhere = targets.iter().find(|target| !target.mgs.is_empty()).map(|target| target.mgs.clone());
+    let of_map = || targets.iter().filter_map(|target| target.map.as_ref()).flat_map(|map| &map.targets);
+    let here = || of_map().filter(|target| target.id == TargetId::mdt(0)).flat_map(|target| &target.addresses);
+    elsewhere.unwrap_or_else(|| here().filter_map(|address| address.parse().ok()).collect())
 }
 
 /// Ends when a stop is requested, or when all targets have ended themselves.

@@ -269,7 +269,19 @@ fn load(dir: &Path, name: &str) -> CliResult<Arc<Keys>> {
     refuse_readable(&path)?;
     let keys = Keys::from_pem(&authority, &certificate, &read(path)?);
     let keys = keys.doing(|| format!("the keys in {}", dir.display()))?;
+    let keys = keys.kept_in(dir.join(format!("{name}.crt")));
     Ok(Arc::new(if is_integrity_only(dir) { keys.with_integrity_only() } else { keys }))
+}
+
+/// Puts a renewed certificate (DER) in the place of the one that these keys were read from. A crash leaves one of them.
+pub fn save_renewed(keys: &Keys, certificate: &[u8]) -> CliResult {
+    let Some((path, dir)) = keys.place().and_then(|path| Some((path, path.parent()?))) else { return Ok(()) };
+    let name = format!("{}.new", path.file_name().unwrap_or_default().to_string_lossy());
+    // A renewal that was interrupted may have left one.
+    let _ = std::fs::remove_file(dir.join(&name));
+    write(dir, &name, &certificate_to_pem(&certificate.to_vec().into()), 0o400)?;
+    std::fs::rename(dir.join(&name), path).doing(|| format!("cannot replace {}", path.display()))?;
+    sync(dir)
 }
 
 fn read(path: PathBuf) -> CliResult<String> {
@@ -342,6 +354,26 @@ mod tests {
         fs::copy(dir.join("server.key"), &key).expect("a copy");
         let error = load(&dir, ADMIN).expect_err("it is another's key").message;
         assert!(error.contains(&dir.display().to_string()), "{error}");
+        fs::remove_dir_all(&scratch).expect("it is removed");
+    }
+
+    #[test]
+    fn a_renewed_certificate_takes_the_place_of_the_one_before() {
+        let scratch = std::env::temp_dir().join(format!("forebay-renewed-{}", std::process::id()));
+        fs::create_dir(&scratch).expect("a directory");
+        let (dir, cluster) = (scratch.join(DIR), Uuid([7; 16]));
+        make(&dir, cluster, NOW).expect("keys");
+        let keys = load(&dir, SERVER).expect("keys");
+        let before = keys.validity().expect("a certificate");
+        let later = Validity::of_a_node(NOW + Duration::from_secs(1_000_000));
+        let public = keys.public_key().expect("a key").0;
+        let signed = authority(&dir, cluster).expect("it is here").sign(keys.name(), &public, later).expect("signed");
+        fs::write(dir.join("server.crt.new"), "half").expect("what a crash has left");
+        save_renewed(&keys, &signed).expect("saved");
+        assert_eq!(keys.validity(), Some(before), "the file alone changes nothing");
+        assert_eq!(load(&dir, SERVER).expect("keys").validity(), Some(later));
+        let mode = dir.join("server.crt").metadata().expect("it is there").mode() & 0o777;
+        assert!(mode == 0o400 && !dir.join("server.crt.new").exists());
         fs::remove_dir_all(&scratch).expect("it is removed");
     }
 

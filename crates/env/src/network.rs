@@ -108,9 +108,10 @@ impl Accepted {
         if self.anybody && secured.certificates.is_empty() {
             return Ok((secured.stream, PeerIdentity::Stranger(address)));
         }
+        let encrypted = secured.encrypted;
         let stream = named(&keys, secured)?;
         let node = stream.node.clone().expect("it was named a moment ago");
-        Ok((stream, PeerIdentity::Node { node: node.name.clone(), key: node.key, address }))
+        Ok((stream, PeerIdentity::Node { node: node.name.clone(), key: node.key, address, encrypted }))
     }
 }
 
@@ -168,6 +169,14 @@ impl Env {
     pub fn membership(&self) -> Option<&Membership> {
         match &*self.network {
             Network::Keys(keys) => Some(keys.membership()),
+            _ => None,
+        }
+    }
+
+    /// This node's keys, where this shard has some.
+    pub fn own_keys(&self) -> Option<&Arc<Keys>> {
+        match &*self.network {
+            Network::Keys(keys) => Some(keys),
             _ => None,
         }
     }

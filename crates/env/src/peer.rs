@@ -24,6 +24,8 @@ pub enum PeerIdentity {
         key: PublicKey,
         /// Where it connected from. For logs.
         address: String,
+        /// False if the connection's data is clear, and protected against change only.
+        encrypted: bool,
     },
     /// Somebody without a certificate, at a listener for anybody. The address is for logs.
     Stranger(String),
@@ -31,6 +33,18 @@ pub enum PeerIdentity {
     Named(String),
     /// Nobody vouches for it (TCP without keys; a Unix socket whose kernel does not tell). The address is for logs.
     Unknown(String),
+}
+
+impl PeerIdentity {
+    /// What protects the data of its connection, in words of `forebay status`.
+    pub fn protection(&self) -> &'static str {
+        match self {
+            Self::Node { encrypted: true, .. } | Self::Stranger(_) => "encrypted",
+            Self::Node { encrypted: false, .. } => "integrity only",
+            Self::Process { .. } | Self::Named(_) => "local",
+            Self::Unknown(_) => "none",
+        }
+    }
 }
 
 impl fmt::Display for PeerIdentity {

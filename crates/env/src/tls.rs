@@ -59,6 +59,8 @@ pub struct Secured {
     pub stream: Stream,
     /// The certificates of the other side, its own first. The configuration has verified them.
     pub certificates: Vec<CertificateDer<'static>>,
+    /// False if its data is clear, and protected against change only.
+    pub encrypted: bool,
 }
 
 /// Makes TLS of a stream that this side opened. The other side may refuse this side's certificate later: then the first
@@ -80,10 +82,14 @@ fn refused(error: &rustls::Error) -> EnvError {
             "the other side's certificate is of another cluster".into()
         }
         Error::InvalidCertificate(CertificateError::ExpiredContext { .. } | CertificateError::Expired) => {
-            "the other side's certificate has expired; if that is too early, look at this machine's clock".into()
+            "the other side's certificate has expired by this machine's clock: set that if it is ahead (chrony, ntpd); else \
+             the other side needs new keys"
+                .into()
         }
         Error::InvalidCertificate(CertificateError::NotValidYetContext { .. } | CertificateError::NotValidYet) => {
-            "the other side's certificate is not valid yet; look at the clocks of both machines".into()
+            "the other side's certificate is not valid yet by this machine's clock: set the clocks of both machines (chrony, \
+             ntpd), and try again"
+                .into()
         }
         Error::InvalidCertificate(error) => words::of_certificate(error),
         Error::NoCertificatesPresented => "the other side has shown no certificate".into(),
@@ -91,7 +97,9 @@ fn refused(error: &rustls::Error) -> EnvError {
             "the other side belongs to another cluster than this side's certificate".into()
         }
         Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            "to the other side this side's certificate has expired; look at the clocks of both machines".into()
+            "to the other side this side's certificate is not valid yet, or has expired: set the clocks of both machines \
+             (chrony, ntpd); if they are right, this side needs new keys"
+                .into()
         }
         Error::AlertReceived(alert) => words::of_alert(*alert),
         Error::InvalidMessage(_) => "what is at the other side does not speak TLS 1.3".into(),

@@ -10,33 +10,12 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::{KeyError, KeyResult, NodeName, PublicKey, node::SERVER_NAME};
+use crate::{KeyError, KeyResult, NodeName, PublicKey, Validity, node::SERVER_NAME};
 
 /// An authority outlives its cluster's disks.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
 /// Bytes of an Ed25519 public key.
 pub(crate) const PUBLIC_KEY_BYTES: usize = 32;
-
-/// When a certificate is valid, in time since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
-    /// Not before.
-    pub from: Duration,
-    /// Not after.
-    pub to: Duration,
-}
-
-/// How long a node's certificate is valid.
-const NODE_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Clocks of hosts may differ by this much.
-pub const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
-
-impl Validity {
-    /// For a node that gets its certificate at `now`.
-    pub fn of_a_node(now: Duration) -> Self {
-        Self { from: now.saturating_sub(CLOCKS_APART), to: now + NODE_LIFE }
-    }
-}
 
 /// The certificate authority of one cluster, with its private key.
 pub struct Authority {

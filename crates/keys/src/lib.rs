@@ -13,14 +13,16 @@ mod membership;
 mod name;
 mod node;
 mod token;
+mod validity;
 
-pub use authority::{Authority, CLOCKS_APART, Validity};
+pub use authority::Authority;
 pub use capability::{CAPABILITY_KEY_BYTES, CapabilityKey};
 pub use error::{KeyError, KeyResult};
 pub use membership::Membership;
 pub use name::{NodeName, Role};
 pub use node::{ALPN_INTEGRITY_ONLY, Keys, NodeKey, Peer, PublicKey, certificate_to_pem};
 pub use token::{SECRET_BYTES, Token, random_secret, secret_hash};
+pub use validity::{CLOCKS_APART, NODE_LIFE, Validity};
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,9 @@
 
 use std::{
     fmt,
+    path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,7 +21,7 @@ use rustls::{
     time_provider::TimeProvider,
 };
 
-use crate::{KeyError, KeyResult, Membership, NodeName, Role, authority};
+use crate::{KeyError, KeyResult, Membership, NodeName, Role, Validity, authority};
 
 /// Bytes of the description of an Ed25519 public key (RFC 8410).
 const ED25519_SPKI_BYTES: usize = 44;
@@ -83,15 +84,35 @@ pub struct Keys {
     /// The public key; `None`: this host is about to join, and its key is not signed yet.
     key: Option<PublicKey>,
     clock: Arc<Clock>,
+    /// Replaced when the certificate is renewed: connections that live keep what they began with.
+    configs: RwLock<Configs>,
+    integrity_only: bool,
+    /// The file that holds the certificate, if one does.
+    place: Option<PathBuf>,
+    /// What another certificate of this key needs. `None`: this host is about to join.
+    renewable: Option<Renewable>,
+    membership: Arc<Membership>,
+}
+
+/// How this node's connections begin.
+#[derive(Clone)]
+struct Configs {
     client: Arc<ClientConfig>,
     /// The same, with encryption always.
     encrypted: Arc<ClientConfig>,
     /// For listeners. `None`: this host is about to join, and has no certificate.
     server: Option<Servers>,
-    membership: Arc<Membership>,
+    /// When the certificate is valid.
+    validity: Option<Validity>,
+}
+
+struct Renewable {
+    authority: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
 }
 
 /// How a server meets those that connect.
+#[derive(Clone)]
 struct Servers {
     /// With a certificate.
     nodes: Arc<ServerConfig>,
@@ -113,35 +134,53 @@ impl Keys {
         key: &NodeKey,
     ) -> KeyResult<Self> {
         let (name, public_key) = read(&certificate)?;
-        let (provider, clock) = (Arc::new(provider()), Arc::new(Clock::default()));
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.clone())?;
-        let roots = Arc::new(roots);
-        let wrong = |error: &dyn fmt::Display| KeyError::new(format!("the authority's certificate: {error}"));
-        let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone());
-        let servers = servers.build().map_err(|error| wrong(&error))?;
-        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-        let anybody = clients.clone().allow_unauthenticated().build().map_err(|error| wrong(&error))?;
-        let clients = clients.build().map_err(|error| wrong(&error))?;
-        let chain = vec![certificate];
-        let mut client = ClientConfig::builder_with_details(provider.clone(), clock.clone())
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_webpki_verifier(servers)
-            .with_client_auth_cert(chain.clone(), key.der())?;
-        // `env` makes the records itself.
-        client.enable_secret_extraction = true;
-        client.alpn_protocols = vec![ALPN_ENCRYPTED.to_vec()];
-        let server = |verifier| {
-            let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone());
-            let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
-            let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(chain.clone(), key.der())?;
-            config.enable_secret_extraction = true;
-            config.alpn_protocols = vec![ALPN_ENCRYPTED.to_vec()];
-            Ok::<_, KeyError>(Arc::new(config))
-        };
-        let server = Some(Servers { nodes: server(clients)?, anybody: server(anybody)? });
-        let (key, client) = (Some(public_key), Arc::new(client));
-        Ok(Self { name, key, clock, encrypted: client.clone(), client, server, membership: Arc::default() })
+        let clock = Arc::new(Clock::default());
+        let renewable = Renewable { authority: authority.clone(), key: key.der() };
+        Ok(Self {
+            name,
+            key: Some(public_key),
+            configs: RwLock::new(Configs::new(&renewable, certificate, &clock)?),
+            clock,
+            integrity_only: false,
+            place: None,
+            renewable: Some(renewable),
+            membership: Arc::default(),
+        })
+    }
+
+    /// Shows another certificate (DER) of the same key from now on. Connections that live go on.
+    /// Errors: it is of another key or name, or not of this authority.
+    pub fn renew(&self, certificate: &[u8]) -> KeyResult<()> {
+        let certificate = CertificateDer::from(certificate.to_vec());
+        let (name, key) = read(&certificate)?;
+        let renewable = self.renewable.as_ref().filter(|_| name == self.name && Some(key) == self.key);
+        let renewable =
+            renewable.ok_or_else(|| KeyError::new(format!("a certificate of {name}, not of {}", self.name)))?;
+        let mut configs = Configs::new(renewable, certificate, &self.clock)?;
+        if self.integrity_only {
+            configs.allow_integrity_only();
+        }
+        *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
+        Ok(())
+    }
+
+    /// The same keys, whose certificate is in this file.
+    pub fn kept_in(self, place: PathBuf) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
+    /// The file that holds the certificate, if one does.
+    pub fn place(&self) -> Option<&Path> {
+        self.place.as_deref()
+    }
+
+    /// When this node's certificate is valid. `None`: it has none yet.
+    pub fn validity(&self) -> Option<Validity> {
+        self.configs().validity
+    }
+
+    fn configs(&self) -> Configs {
+        self.configs.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// For a host that is about to join a cluster: it knows the public key of the cluster's authority, from a token, and
@@ -160,18 +199,24 @@ impl Keys {
         client.enable_secret_extraction = true;
         client.alpn_protocols = vec![ALPN_ENCRYPTED.to_vec()];
         let client = Arc::new(client);
-        Ok(Self { name, key: None, clock, encrypted: client.clone(), client, server: None, membership: Arc::default() })
+        let configs = Configs { encrypted: client.clone(), client, server: None, validity: None };
+        Ok(Self {
+            name,
+            key: None,
+            clock,
+            configs: RwLock::new(configs),
+            integrity_only: false,
+            place: None,
+            renewable: None,
+            membership: Arc::default(),
+        })
     }
 
     /// The same keys, for networks on which nobody listens: the data of connections is not encrypted where the other side
     /// allows that too. A host that joins never does.
     pub fn with_integrity_only(mut self) -> Self {
-        let both = vec![ALPN_INTEGRITY_ONLY.to_vec(), ALPN_ENCRYPTED.to_vec()];
-        Arc::make_mut(&mut self.client).alpn_protocols.clone_from(&both);
-        if let Some(servers) = &mut self.server {
-            Arc::make_mut(&mut servers.nodes).alpn_protocols.clone_from(&both);
-            Arc::make_mut(&mut servers.anybody).alpn_protocols = both;
-        }
+        self.integrity_only = true;
+        self.configs.get_mut().unwrap_or_else(PoisonError::into_inner).allow_integrity_only();
         self
     }
 
@@ -204,33 +249,33 @@ impl Keys {
     /// For a connection that this node opens at `now` (time since 1970).
     pub fn to_connect(&self, now: Duration) -> (Arc<ClientConfig>, ServerName<'static>) {
         self.clock.0.store(now.as_secs(), Ordering::Relaxed);
-        (self.client.clone(), ServerName::try_from(SERVER_NAME).expect("it is a DNS name"))
+        (self.configs().client, ServerName::try_from(SERVER_NAME).expect("it is a DNS name"))
     }
 
     /// The same, for a connection that carries secrets: it is encrypted also with integrity only.
     pub fn to_connect_encrypted(&self, now: Duration) -> (Arc<ClientConfig>, ServerName<'static>) {
         let (_, name) = self.to_connect(now);
-        (self.encrypted.clone(), name)
+        (self.configs().encrypted, name)
     }
 
     /// False for a host that is about to join: it has no certificate to show.
     pub fn can_accept(&self) -> bool {
-        self.server.is_some()
+        self.configs().server.is_some()
     }
 
     /// For a connection that this node accepts at `now` (time since 1970) from another node. Panics if it cannot accept.
     pub fn to_accept(&self, now: Duration) -> Arc<ServerConfig> {
-        self.servers(now).nodes.clone()
+        self.servers(now).nodes
     }
 
     /// The same, from another node or from somebody who shows no certificate.
     pub fn to_accept_anybody(&self, now: Duration) -> Arc<ServerConfig> {
-        self.servers(now).anybody.clone()
+        self.servers(now).anybody
     }
 
-    fn servers(&self, now: Duration) -> &Servers {
+    fn servers(&self, now: Duration) -> Servers {
         self.clock.0.store(now.as_secs(), Ordering::Relaxed);
-        self.server.as_ref().expect("a host that is about to join accepts nothing")
+        self.configs().server.expect("a host that is about to join accepts nothing")
     }
 
     /// What is known of the cluster's membership.
@@ -242,11 +287,60 @@ impl Keys {
     /// it.
     pub fn peer(&self, certificates: Option<&[CertificateDer<'_>]>) -> KeyResult<Peer> {
         let certificate = certificates.and_then(<[_]>::first);
-        let (name, key) = read(certificate.ok_or_else(|| KeyError::new("the peer has shown no certificate"))?)?;
+        let certificate = certificate.ok_or_else(|| KeyError::new("the peer has shown no certificate"))?;
+        let (name, key) = read(certificate)?;
+        // A handshake that resumes a session looks at no certificate.
+        if Validity::of(certificate)?.to.as_secs() < self.clock.0.load(Ordering::Relaxed) {
+            return Err(KeyError::new(format!("the certificate of {name} has expired: it needs new keys")));
+        }
         if name.cluster != self.name.cluster {
             return Err(KeyError::new(format!("{name} is of cluster {}, not of {}", name.cluster, self.name.cluster)));
         }
         Ok(Peer { name, key })
+    }
+}
+
+impl Configs {
+    fn new(of: &Renewable, certificate: CertificateDer<'static>, clock: &Arc<Clock>) -> KeyResult<Self> {
+        let (provider, validity) = (Arc::new(provider()), Validity::of(&certificate)?);
+        let mut roots = RootCertStore::empty();
+        roots.add(of.authority.clone())?;
+        let roots = Arc::new(roots);
+        let wrong = |error: &dyn fmt::Display| KeyError::new(format!("the authority's certificate: {error}"));
+        let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone());
+        let servers = servers.build().map_err(|error| wrong(&error))?;
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+        let anybody = clients.clone().allow_unauthenticated().build().map_err(|error| wrong(&error))?;
+        let clients = clients.build().map_err(|error| wrong(&error))?;
+        let chain = vec![certificate];
+        let mut client = ClientConfig::builder_with_details(provider.clone(), clock.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_webpki_verifier(servers)
+            .with_client_auth_cert(chain.clone(), of.key.clone_key())?;
+        // `env` makes the records itself.
+        client.enable_secret_extraction = true;
+        client.alpn_protocols = vec![ALPN_ENCRYPTED.to_vec()];
+        let server = |verifier| {
+            let builder = ServerConfig::builder_with_details(provider.clone(), clock.clone());
+            let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
+            let builder = builder.with_client_cert_verifier(verifier);
+            let mut config = builder.with_single_cert(chain.clone(), of.key.clone_key())?;
+            config.enable_secret_extraction = true;
+            config.alpn_protocols = vec![ALPN_ENCRYPTED.to_vec()];
+            Ok::<_, KeyError>(Arc::new(config))
+        };
+        let server = Some(Servers { nodes: server(clients)?, anybody: server(anybody)? });
+        let client = Arc::new(client);
+        Ok(Self { encrypted: client.clone(), client, server, validity: Some(validity) })
+    }
+
+    fn allow_integrity_only(&mut self) {
+        let both = vec![ALPN_INTEGRITY_ONLY.to_vec(), ALPN_ENCRYPTED.to_vec()];
+        Arc::make_mut(&mut self.client).alpn_protocols.clone_from(&both);
+        if let Some(servers) = &mut self.server {
+            Arc::make_mut(&mut servers.nodes).alpn_protocols.clone_from(&both);
+            Arc::make_mut(&mut servers.anybody).alpn_protocols = both;
+        }
     }
 }
 

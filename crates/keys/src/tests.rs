@@ -97,3 +97,23 @@ fn a_peer_is_known_by_its_key_and_a_ban_meets_that_key_or_every_node_of_a_name()
     membership.forget_rumours();
     assert!(!membership.is_outdated());
 }
+
+#[test]
+fn a_renewed_certificate_is_shown_by_the_same_keys_and_no_other_nodes_is_taken() {
+    let authority = Authority::make(OURS).unwrap();
+    let node = name(OURS, Role::Ost);
+    let (key, certificate) = signed(&authority, &node);
+    let keys = Keys::new(&authority.certificate(NOW).unwrap(), certificate, &key).unwrap().with_integrity_only();
+    assert_eq!(keys.validity(), Some(VALID));
+    let later = Validity { from: VALID.to, to: VALID.to + Duration::from_secs(77) };
+    let next = authority.sign(&node, key.public_key(), later).unwrap();
+    keys.renew(&next).unwrap();
+    assert_eq!(keys.validity(), Some(later));
+    let offered = &keys.to_connect(NOW).0.alpn_protocols;
+    assert!(offered.iter().any(|name| name == crate::ALPN_INTEGRITY_ONLY), "the choice of the host stays");
+    let (_, of_another_key) = signed(&authority, &node);
+    let of_another_name = authority.sign(&name(OURS, Role::Admin), key.public_key(), later).unwrap();
+    assert!([of_another_key, of_another_name].into_iter().all(|wrong| keys.renew(&wrong).is_err()));
+    assert_eq!(keys.validity(), Some(later));
+    assert_eq!(Keys::to_join(OURS, &authority.public_key()).unwrap().validity(), None);
+}

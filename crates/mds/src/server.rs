@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::{Address, Boxed, Bug, Env, PeerIdentity, Time, planted, sync::Notify};
-use forebay_keys::Authority;
+use forebay_keys::{Authority, NODE_LIFE};
 use forebay_proto::{
     ClientId, Decode, Errno, ErrorReply, Fid, SessionId, Transno, Uuid, WriteId,
     limits::LEASE_TERM,
@@ -50,6 +50,8 @@ pub struct MdsOptions {
     pub owner: Owner,
     /// How long a key signs capabilities.
     pub capability_life: Duration,
+    /// How long the certificates of nodes that join are valid, and those that are renewed.
+    pub certificate_life: Duration,
     /// The cluster's authority, if this server is the MGS and hosts may join.
     pub authority: Option<std::sync::Arc<Authority>>,
     /// Sessions, recovery, and the cluster's map as it is described, if this server is the MGS.
@@ -66,6 +68,7 @@ impl MdsOptions {
             default_layout,
             owner,
             capability_life: limits::CAPABILITY_LIFE,
+            certificate_life: NODE_LIFE,
             authority: None,
             target: TargetOptions::default(),
         }
@@ -88,6 +91,8 @@ pub struct Mds {
     pub(crate) destroys: RefCell<BTreeMap<u32, Rc<Notify>>>,
     /// How long a key signs capabilities.
     pub(crate) capability_life: Duration,
+    /// How long a certificate is valid that this server signs.
+    pub(crate) certificate_life: Duration,
     /// Who is in the cluster.
     pub(crate) membership: Membership,
     /// Sessions whose handles are being closed.
@@ -144,6 +149,7 @@ impl Mds {
                 polled: Cell::default(),
                 destroys: RefCell::new(osts.iter().map(|ost| (*ost, Rc::new(Notify::new()))).collect()),
                 capability_life: options.capability_life,
+                certificate_life: options.certificate_life,
                 membership,
                 ending: RefCell::default(),
                 evicted: RefCell::default(),

@@ -11,6 +11,7 @@ mod frame;
 mod latch;
 pub mod limits;
 mod pins;
+mod renewal;
 mod resolve;
 pub mod server;
 pub mod session;
@@ -21,6 +22,7 @@ pub use error::RpcError;
 pub use frame::{Frame, FrameError, FrameReader, Outbox, Received, Traffic};
 pub use latch::Latch;
 pub use pins::PinBudget;
+pub use renewal::keep_renewed;
 pub use resolve::{Resolve, addresses_in};
 pub use session::{
     Call, Called, Capabilities, ClientSession, Lost, RailStats, Reservation, SessionOptions, SessionState, SessionStats,

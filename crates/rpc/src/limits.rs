@@ -93,3 +93,8 @@ pub const REFUSAL_LOG: Duration = Duration::from_secs(1);
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest body of a request on a connection without a session (it may have no bulk at all).
 pub const GREETING_BODY_BYTES: u32 = 16 << 10;
+
+/// How often a node looks whether its certificate is due for renewal.
+pub const RENEWAL_LOOK: Duration = Duration::from_secs(3600);
+/// Longest pause between two attempts to renew it.
+pub const RENEWAL_PAUSE: Duration = Duration::from_secs(3600);

@@ -13,7 +13,7 @@ use forebay_env::{
     Address, Env,
     sim::{NodeId, Sim},
 };
-use forebay_keys::Authority;
+use forebay_keys::{Authority, NODE_LIFE};
 use forebay_mds::{Mds, MdsOptions};
 use forebay_oss::Oss;
 use forebay_proto::{
@@ -69,6 +69,8 @@ pub struct ClusterOptions {
     pub write_back_bytes: u64,
     /// OSTs listen at a second address too, as in another network.
     pub second_network: bool,
+    /// How long certificates are valid that the MGS signs.
+    pub certificate_life: Duration,
 }
 
 impl Default for ClusterOptions {
@@ -86,6 +88,7 @@ impl Default for ClusterOptions {
             mdt_mirror: false,
             write_back_bytes: 512 << 10,
             second_network: false,
+            certificate_life: NODE_LIFE,
         }
     }
 }
@@ -333,6 +336,7 @@ async fn serve(
                 target: target_options,
                 authority: authority.clone(),
                 capability_life: CAPABILITY_LIFE,
+                certificate_life: options.certificate_life,
                 ..MdsOptions::new(map.cluster, osts)
             };
             let (_mds, target) = Mds::start(env, store, mds_options).await.map_err(|e| e.to_string())?;

@@ -358,6 +358,11 @@ impl Session {
     pub fn is_connected(&self) -> bool {
         self.connection.borrow().is_some()
     }
+
+    /// What protects its connection, if it has one.
+    pub fn protection(&self) -> Option<&'static str> {
+        self.peer.borrow().as_ref().filter(|_| self.is_connected()).map(PeerIdentity::protection)
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What `forebay status` shows of a target, and the cluster's map.
 
+use std::collections::BTreeMap;
+
 use forebay_env::DiskRequests;
 use forebay_proto::{
     Errno, ErrorReply, Histogram,
@@ -43,6 +45,8 @@ impl Core {
         status.insert("last_applied".into(), self.order.last_applied().0.into());
         status.insert("sessions".into(), self.sessions.borrow().len().into());
         status.insert("clients".into(), self.clients());
+        status.insert("protection".into(), self.protection_status());
+        status.insert("certificate".into(), self.certificate_status());
         status.insert("recovery".into(), self.recovery_status());
         status.insert("space".into(), self.space_status());
         status.insert("requests".into(), self.request_status());
@@ -71,6 +75,7 @@ impl Core {
                 "client": session.client.to_string(),
                 "description": session.description,
                 "peer": session.peer.borrow().as_ref().map(ToString::to_string),
+                "protection": session.protection(),
                 "connected": session.is_connected(),
                 "idle_ms": now.since(session.last_seen.get()).as_millis() as u64,
                 "under_way": session.under_way(),
@@ -90,6 +95,30 @@ impl Core {
             })
         });
         shown.collect()
+    }
+
+    /// How many connected sessions have which protection.
+    fn protection_status(&self) -> Value {
+        let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for protection in self.sessions.borrow().values().filter_map(|session| session.protection()) {
+            *counts.entry(protection).or_default() += 1;
+        }
+        json!(counts)
+    }
+
+    /// The certificate that this server shows; null without keys.
+    fn certificate_status(&self) -> Value {
+        let keys = self.env.own_keys();
+        let shown = keys.and_then(|keys| Some((keys.name().to_string(), keys.validity()?)));
+        let now = self.env.unix_time().since_1970();
+        shown.map_or(Value::Null, |(node, validity)| {
+            json!({
+                "node": node,
+                "expires_ns": validity.to.as_nanos() as u64,
+                "left_s": validity.to.saturating_sub(now).as_secs(),
+                "ends_soon": validity.ends_soon(now),
+            })
+        })
     }
 
     fn recovery_status(&self) -> Value {

@@ -11,7 +11,7 @@ use forebay_command::{
     error::{CliError, CliResult},
     processes::{self, PidFile},
     table::align,
-    units::{show_bytes, show_count},
+    units::{show_bytes, show_count, show_seconds},
 };
 use forebay_env::{Address, Env, real};
 use forebay_proto::Transno;
@@ -159,6 +159,8 @@ fn table(report: &Value, devices: bool) -> String {
     lines.extend(report["waiting_mounts"].as_array().into_iter().flatten().map(waiting_mount));
     lines.extend(targets(report).flat_map(mirror));
     lines.extend(targets(report).filter_map(repeated));
+    lines.extend(targets(report).filter_map(protection));
+    lines.extend(targets(report).filter_map(certificate));
     lines.extend(commits::table(targets(report)));
     lines.extend(sizes::table(targets(report), devices));
     let clients = report["clients"].as_array().map_or(&[][..], Vec::as_slice);
@@ -174,7 +176,12 @@ fn table(report: &Value, devices: bool) -> String {
             0 => String::new(),
             bytes => format!("  keeps {} until it is committed", show_bytes(bytes)),
         };
-        format!("  {}{away}{keeps}", client["description"].as_str().unwrap_or("?"))
+        let protection = match client["protection"].as_str() {
+            None | Some("local") => String::new(),
+            Some("none") => "  not protected".into(),
+            Some(words) => format!("  {words}"),
+        };
+        format!("  {}{away}{protection}{keeps}", client["description"].as_str().unwrap_or("?"))
     }));
     lines.extend(
         report["metrics"]
@@ -207,6 +214,25 @@ fn repeated(target: &Value) -> Option<String> {
     let both: Vec<String> = [words(replays, "replayed"), words(resends, "sent again")].into_iter().flatten().collect();
     let name = target["name"].as_str().filter(|_| !both.is_empty())?;
     Some(format!("{name}: requests of clients since its start: {}", both.join(", ")))
+}
+
+/// What protects the connections of a target's clients, if some come over a network.
+fn protection(target: &Value) -> Option<String> {
+    let counts = target["protection"].as_object().filter(|counts| counts.keys().any(|what| what != "local"))?;
+    let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    Some(format!("{}: connections of clients: {}", target["name"].as_str()?, counts.join(", ")))
+}
+
+/// A certificate whose renewal has failed for long.
+fn certificate(target: &Value) -> Option<String> {
+    let certificate = target["certificate"].as_object().filter(|of| of["ends_soon"] == true)?;
+    let left = show_seconds(certificate["left_s"].as_u64()? as f64);
+    Some(format!(
+        "{}: the certificate of {} ends in {left}, and was not renewed: its log says why. MDT0000's server renews it, and \
+         needs DIR/keys/authority.key for that",
+        target["name"].as_str()?,
+        certificate["node"].as_str()?
+    ))
 }
 
 fn row(target: &Value) -> Vec<String> {
@@ -324,6 +350,31 @@ pub fn space(target: &Value, key: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_says_what_protects_connections_over_a_network_and_which_certificates_end() {
+        let certificate = |soon| json!({"node": "ost h2", "expires_ns": 5, "left_s": 3600, "ends_soon": soon});
+        let report = json!({
+            "cluster": "c",
+            "targets": [
+                {"name": "MDT0000", "state": "serving", "protection": {"local": 2}, "certificate": null},
+                {"name": "OST0000", "state": "serving", "protection": {"encrypted": 3, "integrity only": 1},
+                 "certificate": certificate(true)},
+                {"name": "OST0001", "state": "serving", "certificate": certificate(false)},
+            ],
+            "clients": [
+                {"client": "x", "description": "mount /a", "connected": true, "protection": "encrypted"},
+                {"client": "y", "description": "mount /b", "connected": true, "protection": "none"},
+                {"client": "z", "description": "mount /c", "connected": true, "protection": "local"},
+            ],
+        });
+        let text = table(&report, false);
+        assert!(text.contains("OST0000: connections of clients: 3 encrypted, 1 integrity only"), "{text}");
+        assert!(!text.contains("MDT0000: connections") && !text.contains("OST0001: "), "{text}");
+        assert!(text.contains("OST0000: the certificate of ost h2 ends in 1"), "{text}");
+        assert!(text.contains("mount /a  encrypted") && text.contains("mount /b  not protected"), "{text}");
+        assert!(text.lines().any(|line| line.trim_end() == "  mount /c"), "{text}");
+    }
 
     #[test]
     fn the_table_shows_targets_that_answer_and_those_that_do_not() {

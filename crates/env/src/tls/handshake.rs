@@ -86,7 +86,7 @@ pub(super) async fn secure(stream: Stream, side: Side) -> EnvResult<Secured> {
         write: WriteHalf::new(WriteHalfInner::Tls(Box::new(write))),
         node: None,
     };
-    Ok(Secured { stream, certificates })
+    Ok(Secured { stream, certificates, encrypted: protection == Protection::Encrypted })
 }
 
 impl Session {

@@ -268,6 +268,15 @@ impl Members {
         Ok((first..first + count).collect())
     }
 
+    /// A node has a certificate for another term. Of one whose keys were made by hand there is no row.
+    pub fn renew(&self, key: &PublicKey, expires_ns: i64) -> Edits {
+        let mut edits = Edits::default();
+        if let Some(node) = self.nodes.get(key) {
+            edits.set(rows::node(key), &NodeRow { expires_ns, ..node.clone() });
+        }
+        edits
+    }
+
     /// Tells where the targets of the node with `key` are.
     pub fn register(&self, key: &PublicKey, targets: &[MapTarget]) -> Result<Edits, ErrorReply> {
         let mut edits = Edits::default();

@@ -9,7 +9,7 @@ use forebay_proto::{
     Decode, Encode, Errno, ErrorReply,
     message::{
         BanNode, Empty, IdMaps, Join, JoinReply, ListNodes, NewMappedTenant, NewTenant, NewToken, NewTokenReply, Op,
-        Register, RemoveNode, RemoveTenant, SetBans,
+        Register, RemoveNode, RemoveTenant, RenewReply, SetBans,
     },
 };
 
@@ -46,7 +46,7 @@ impl Mds {
         op: Op,
         body: &[u8],
     ) -> Result<Bytes, ErrorReply> {
-        if !matches!(op, Op::Join | Op::Register | Op::GetRoot) {
+        if !matches!(op, Op::Join | Op::Register | Op::GetRoot | Op::Renew) {
             may_administer(peer)?;
         }
         let _turn = self.membership.turn().await;
@@ -66,6 +66,7 @@ impl Mds {
             Op::ListTenants => Ok(self.members(Members::list_tenants).to_bytes().into()),
             Op::RemoveTenant => self.remove_tenant(&RemoveTenant::from_bytes(body)?).await,
             Op::GetRoot => Ok(self.root_of(peer).to_bytes().into()),
+            Op::Renew => self.renew(peer).await,
             _ => Err(ErrorReply::new(Errno::ENOSYS, format!("{} is not for an MDT", op.name()))),
         }
     }
@@ -87,7 +88,7 @@ impl Mds {
     async fn join(&self, peer: &PeerIdentity, request: &Join) -> Result<Bytes, ErrorReply> {
         let authority = self.membership.authority()?;
         let now = self.env.unix_time();
-        let validity = Validity::of_a_node(now.since_1970());
+        let validity = Validity::from_now(now.since_1970(), self.certificate_life);
         let expires_ns = i64::try_from(validity.to.as_nanos()).unwrap_or(i64::MAX);
         let cluster = authority.cluster();
         let described = self.membership.described_targets();
@@ -106,6 +107,20 @@ impl Mds {
             osts: joining.osts,
         };
         Ok(reply.to_bytes().into())
+    }
+
+    /// Signs the key of the sender for another term. The handshake has refused it if it is banned.
+    async fn renew(&self, peer: &PeerIdentity) -> Result<Bytes, ErrorReply> {
+        let (node, key) = node_of(peer)?;
+        let authority = self.membership.authority()?;
+        let validity = Validity::from_now(self.env.unix_time().since_1970(), self.certificate_life);
+        let certificate = authority.sign(node, &key.0, validity);
+        let certificate = certificate.map_err(|error| ErrorReply::new(Errno::EINVAL, error.to_string()))?;
+        let expires_ns = i64::try_from(validity.to.as_nanos()).unwrap_or(i64::MAX);
+        let edits = self.members(|members| members.renew(key, expires_ns));
+        self.commit_members(edits).await?;
+        self.env.log(&format!("{node} has its certificate renewed"));
+        Ok(RenewReply { certificate: certificate.to_vec().into() }.to_bytes().into())
     }
 
     async fn register(self: &Rc<Self>, peer: &PeerIdentity, request: &Register) -> Result<Bytes, ErrorReply> {

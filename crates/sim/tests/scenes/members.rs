@@ -1,12 +1,13 @@
 //! Hosts that join a cluster with a token, what whoever has no certificate may ask for, and bans.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use forebay_client::{Client, LayoutSpec, OpenFile, OpenMode};
 use forebay_env::{Network, sim::Sim};
-use forebay_keys::{Authority, Keys, NodeKey, Role};
+use forebay_keys::{Authority, Keys, NodeKey, NodeName, Role, Validity};
 use forebay_proto::{Errno, Fid, TargetId, Uuid, message::*};
+use forebay_sim::ClusterOptions;
 
 use crate::{scene::caller, site::Site};
 
@@ -153,5 +154,103 @@ fn a_banned_node_is_cut_off_within_seconds_on_open_connections_too_and_others_go
         assert!(reader.read_file(&caller(), "a").await.expect("it reads")[..] == bytes()[..]);
         let again = site.mount(site.node(Role::Client, "n1")).await;
         assert!(again.read_file(&caller(), "b").await.expect("it reads")[..] == bytes()[..]);
+    });
+}
+
+/// join; five lives of a certificate; |MGS, for the last third| and back; a ban
+#[test]
+fn nodes_renew_their_certificates_and_others_are_refused_once_theirs_have_expired() {
+    let sim = Sim::new(4);
+    sim.block_on(async {
+        let life = Duration::from_secs(90);
+        let site = Site::with(&sim, ClusterOptions { certificate_life: life, ..ClusterOptions::default() }).await;
+        let admin = site.node(Role::Admin, "admin");
+        let own = site.mount(site.node(Role::Client, "n1")).await;
+        own.mkdir(&caller(), Fid::ROOT, b"t", 0o777).await.expect("a directory");
+        own.sync_all().await.expect("synced");
+        let (users, groups) = (Vec::new(), Vec::new());
+        let (name, path) = ("t".into(), "/t".into());
+        let tenant = TenantInfo { name, path, users, groups, squash_uid: 9, squash_gid: 9, flags: 0, expires_ns: 0 };
+        site.ask(admin, &NewTenant { tenant }).await.expect("an admin");
+        let (kept, lazy) = (site.join_for(admin, "t", "kept").await, site.join_for(admin, "t", "lazy").await);
+        let env = site.sim.env(kept);
+        let (saved, renewing) = (Rc::new(Cell::new(0)), env.clone());
+        let (counted, mgs) = (saved.clone(), vec![site.cluster.servers[0].address.clone()]);
+        env.begin(async move {
+            let save = |certificate: &[u8]| {
+                assert!(!certificate.is_empty());
+                counted.set(counted.get() + 1);
+                Ok(())
+            };
+            forebay_rpc::keep_renewed(&renewing, mgs, save).await;
+        });
+        let (client, idle) = (site.mount(kept).await, site.mount(lazy).await);
+        site.sim.sleep(5 * life).await;
+        assert!((6..=9).contains(&saved.get()), "renewed {} times in five lives", saved.get());
+        // A connection that lives goes on, and no new one begins.
+        idle.mkdir(&caller(), idle.root(), b"d", 0o755).await.expect("its connection is from before");
+        let refused =
+            forebay_rpc::ask(&site.sim.env(lazy), &[site.cluster.servers[0].address.clone()], &GetMap {}).await;
+        let refused = refused.expect_err("its certificate has expired").to_string();
+        assert!(refused.contains("set the clocks") || refused.contains("has expired"), "{refused}");
+        let nodes = site.ask(admin, &ListNodes {}).await.expect("an admin").nodes;
+        let now_ns = site.sim.env(admin).unix_time().0;
+        let left = |name: &str| nodes.iter().find(|node| node.name == name).expect("a node").expires_ns - now_ns;
+        assert!(left("kept") > 0 && left("lazy") < 0 && nodes.iter().all(|node| node.tenant == "t"));
+        // New connections with the new certificate, also while the MGS was away when it was due.
+        site.sim.power_cut(site.cluster.servers[0].node);
+        site.sim.sleep(life / 2).await;
+        site.boot(0);
+        site.sim.sleep(life / 3).await;
+        for server in [1, 2] {
+            site.sim.power_cut(site.cluster.servers[server].node);
+            site.boot(server);
+        }
+        let user = caller();
+        let made = client.mkdir(&user, client.root(), b"later", 0o755);
+        env.timeout(Duration::from_secs(30), made).await.expect("in time").expect("it goes on");
+        site.ask(kept, &Renew {}).await.expect("at any time");
+        let ban = BanNode { role: "client".into(), name: "kept".into(), lift: false };
+        site.ask(admin, &ban).await.expect("an admin");
+        let banned = forebay_rpc::ask(&env, &[site.cluster.servers[0].address.clone()], &Renew {}).await;
+        assert!(banned.is_err(), "a banned node renews");
+    });
+}
+
+/// The clock of the joining host is behind by two days: the cluster's certificates are not valid yet for it.
+#[test]
+fn a_host_whose_clock_is_wrong_by_days_is_told_to_set_it() {
+    let sim = Sim::new(5);
+    sim.block_on(async {
+        let site = Site::of(&sim).await;
+        let admin = site.node(Role::Admin, "admin");
+        let token = site.token(admin, "ost", "").await;
+        let day_ns = 24 * 3600 * 1_000_000_000_i64;
+        // A server with a certificate as `forebay up` makes it.
+        let now = site.sim.env(admin).unix_time().since_1970();
+        let (key, node) = (NodeKey::make().expect("a key"), NodeName::new(UUID, Role::Mds, "fresh").expect("a name"));
+        let signed = site.authority.sign(&node, key.public_key(), Validity::of_a_node(now)).expect("signed");
+        let root = site.authority.certificate(now.saturating_sub(Duration::from_secs(86_400))).expect("a root");
+        site.sim.power_cut(site.cluster.servers[0].node);
+        let keys = Keys::new(&root, signed, &key).expect("keys");
+        site.sim.set_network(site.cluster.servers[0].node, Network::Keys(Arc::new(keys)));
+        site.cluster.boot(0);
+        site.sim.sleep(Duration::from_secs(25)).await;
+        for (name, by_ns, words) in [
+            ("slow", -2 * day_ns, "not valid yet"),
+            ("behind", -day_ns / 2, "minutes behind"),
+            ("ahead", day_ns, "minutes ahead of"),
+            ("far", 5000 * day_ns, "has expired"),
+        ] {
+            let host = site.newcomer(name, &token);
+            site.sim.clock_jump(host, by_ns);
+            let request = site.join_request(host, name, &token, &NodeKey::make().expect("a key"));
+            let refused = site.ask(host, &request).await.expect_err("its clock is wrong");
+            assert!(refused.message.contains(words), "{name}: {refused}");
+            assert!(refused.message.contains("set") && refused.message.contains("chrony"), "{name}: {refused}");
+        }
+        let host = site.newcomer("right", &token);
+        let request = site.join_request(host, "right", &token, &NodeKey::make().expect("a key"));
+        site.ask(host, &request).await.expect("the token is still good");
     });
 }

@@ -23,16 +23,15 @@ pub struct Site {
 
 impl Site {
     pub async fn of(sim: &Sim) -> Self {
-        Self::with(sim, ClusterOptions { osts: 2, ..ClusterOptions::default() }).await
+        Self::with(sim, ClusterOptions::default()).await
     }
 
     pub async fn with(sim: &Sim, options: ClusterOptions) -> Self {
-        let servers = 1 + options.osts as usize;
-        let cluster = Cluster::format(sim, options).await;
+        let cluster = Cluster::format(sim, ClusterOptions { osts: 2, ..options }).await;
         let authority = Arc::new(Authority::make(UUID).expect("an authority"));
         cluster.set_authority(authority.clone());
         let site = Self { sim: sim.clone(), cluster, authority };
-        (0..servers).for_each(|number| site.boot(number));
+        (0..3).for_each(|number| site.boot(number));
         site
     }
 

@@ -180,3 +180,16 @@ fn a_name_of_two_roles_needs_the_role() {
     world.commit(world.members.remove("admin", "h").expect("removed"));
     assert_eq!(world.members.list(1, NOW_NS).nodes[0].role, "client");
 }
+
+#[test]
+fn a_renewed_node_is_listed_with_its_new_end_and_keys_made_by_hand_have_no_row() {
+    let mut world = World::default();
+    world.token("ost", &SECRET);
+    world.join(&host("h2", 2, 1), NOW_NS).expect("it joins");
+    let before = world.members.list(1, NOW_NS).nodes[0].clone();
+    world.commit(world.members.renew(&PublicKey([2; 32]), before.expires_ns + SECOND));
+    let after = world.members.list(1, NOW_NS).nodes[0].clone();
+    assert_eq!(after, NodeInfo { expires_ns: before.expires_ns + SECOND, ..before });
+    assert_eq!(world.members.renew(&PublicKey([9; 32]), 5), Edits::default());
+    assert_eq!(world.map().epoch, 1, "the map is the same");
+}
