@@ -103,3 +103,43 @@ fn a_tenants_host_mounts_its_directory_and_reaches_nothing_else() {
     site.hosts.succeeds(0, &["node", "remove", &a, name.expect("a name")]);
     site.hosts.succeeds(0, &["tenant", "remove", &a, "bio"]);
 }
+
+/// mkdir, tenant with id maps, token, mount, write, chown, list; here and there
+#[test]
+fn a_mapped_tenants_host_sees_its_own_ids_and_the_admin_those_of_the_file_system() {
+    let Some(site) = Site::new("mapped") else { return };
+    let (a, m0, m1) = (site.path("a"), site.path("m0"), site.path("m1"));
+    site.hosts.succeeds(0, &["mount", &a, &m0]);
+    says(0, &m0, "mkdir -m 1777 geo", "");
+    let new = ["tenant", "new", &a, "geo", "--subtree", "/geo"];
+    for (map, said) in
+        [("0:70000:5", "never mapped"), ("65534:9", "without a mapping"), ("5:70:4,8:90", "in two ranges")]
+    {
+        site.hosts.fails(0, &[&new[..], &["--map-uid", map]].concat(), said);
+    }
+    site.hosts.succeeds(0, &[&new[..], &["--map-uid", "1000:70000:100", "--map-gid", "1000:70000:100"]].concat());
+    let listed = site.hosts.succeeds(0, &["tenant", "list", &a]);
+    assert!(listed.contains("geo: users 1000-1099 of its hosts are 70000-70099"), "{listed}");
+    let token = site.token_for("client", &["--tenant", "geo"]);
+    let mounted = site.mount(1, &["--token", &token], "m1");
+    assert!(mounted.status.success(), "{}", words(&mounted));
+
+    says(1000, &m1, "echo a > f && mkdir d && chmod 700 d && echo b > d/g && stat -c %u:%g f", "1000:1000");
+    says(0, &m0, "stat -c %u:%g geo/f geo/d/g | tr '\\n' ' '", "70000:70000 70000:70000");
+    says(0, &m0, "echo o > geo/others && chown 5000:5000 geo/others && touch geo/given && chown 70007 geo/given", "");
+    says(1000, &m1, "ls -ln others given | tr -s ' ' | cut -d ' ' -f 3", "1007\n65534");
+    says(1007, &m1, "echo g > given && cat given", "g");
+    refused(1001, &m1, "cat d/g", "denied");
+    says(2500, &m1, "echo s > stranger && stat -c %u stranger", "65534");
+    says(0, &m1, "chown 1007 f && stat -c %u f", "1007");
+    says(0, &m0, "stat -c %u geo/f", "70007");
+    refused(0, &m1, "chown 2500 f", "Invalid argument");
+    refused(0, &m1, "chown 70001 f", "Invalid argument");
+    // New processes of the servers read the maps from the MDT.
+    site.hosts.succeeds(0, &["down", &a, "--force"]);
+    site.hosts.succeeds(0, &["up", &a, "--no-mount"]);
+    says(1007, &m1, "echo h > f && stat -c %u f", "1007");
+    let status = site.hosts.succeeds(0, &["status", &a]);
+    assert!(status.contains(" encrypted"), "{status}");
+    site.hosts.succeeds(1, &["umount", &m1]);
+}

@@ -191,6 +191,7 @@ pub const ROWS: &[Row] = &[
     // Tenants.
     ok("mount {d}/far {d}/m2", ""),
     prepare(|site| make_dir(site, "m2/bio")),
+    prepare(|site| make_dir(site, "m2/map")),
     ok("umount {d}/m2", ""),
     ok(
         "tenant new {d}/far bio --subtree /bio --users 1000-1999,2500 --groups 100 --squash-uid 99 --squash-gid 98 \
@@ -199,6 +200,12 @@ pub const ROWS: &[Row] = &[
     ),
     ok("tenant new 127.0.0.1:{port+8} geo --subtree /none --keys {d}/far/keys", "there is no none").ends_with(1),
     ok("tenant new 127.0.0.1:{port+8} geo --subtree /none --insecure-loopback", "").ends_with(1),
+    ok(
+        "tenant new {d}/far mapped --subtree /map --map-uid 1000:70000:100,7:80000 --map-gid 1000:70000:100",
+        "tenant mapped has /map",
+    ),
+    ok("tenant new {d}/far zero --subtree /map --map-uid 0:70000", "never mapped").ends_with(1),
+    ok("tenant list {d}/far", "mapped: user 7 of its hosts is 80000"),
     ok("tenant list {d}/far", "1000-1999,2500"),
     ok("tenant list 127.0.0.1:{port+8} --json --keys {d}/far/keys", "\"squash_uid\":99"),
     ok("tenant list 127.0.0.1:{port+8} --insecure-loopback", "").ends_with(1),
