@@ -8,7 +8,7 @@
 //! show none, as a host does that is about to join, and says so ([`PeerIdentity::Stranger`]).
 //! Invariant: once a node's ban is known here, no frame of it is read, on open connections too.
 
-use std::{cell::Cell, rc::Rc, sync::Arc};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use forebay_keys::{KeyError, Keys, Membership, NodeName, PublicKey};
 
@@ -144,9 +144,26 @@ impl Env {
         let stream = self.connect_plain(address, &self.network).await?;
         let Some(keys) = keys else { return Ok(stream) };
         let now = self.unix_time().since_1970();
+        refuse_own_expired(&keys, now)
+            .map_err(|error| EnvError::new(error.kind, format!("{address}: {}", error.message)))?;
         let (config, name) = if self.encrypts { keys.to_connect_encrypted(now) } else { keys.to_connect(now) };
         let secured = async { named(&keys, tls::connect(stream, config, name).await?) };
         secured.await.map_err(|error| EnvError::new(error.kind, format!("{address}: {}", error.message)))
+    }
+}
+
+/// The other side would refuse it, and could not say as much.
+fn refuse_own_expired(keys: &Keys, now: Duration) -> EnvResult<()> {
+    match keys.validity() {
+        Some(validity) if validity.to < now => Err(EnvError::new(
+            EnvErrorKind::Permission,
+            format!(
+                "the certificate of {} has expired by this machine's clock: set that if it is ahead (chrony, ntpd); else this \
+                 host needs new keys",
+                keys.name()
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 
