@@ -113,7 +113,7 @@ async fn run_server(env: Env, stop: oneshot::Receiver<()>, at: oneshot::Sender<A
         let _ = stop.await;
         raising.raise();
     }));
-    serve(&env, listener, Rc::new(Replying), BulkGate::new(1 << 20), latch).await;
+    serve(&env, listener, Rc::new(Replying), BulkGate::new(1 << 20), Rc::default(), latch).await;
 }
 
 /// How many strangers this program may have descriptors for, after it has raised its limit as far as it may.

@@ -40,7 +40,9 @@ impl Hosts {
             return None;
         }
         let prefix = format!("fb{}-{name}", std::process::id());
-        let hosts = namespaces::Hosts::make(&prefix, namespaces::Wiring { rails: 2, ..namespaces::Wiring::plain(count) }).expect("hosts");
+        let hosts =
+            namespaces::Hosts::make(&prefix, namespaces::Wiring { rails: 2, ..namespaces::Wiring::plain(count) })
+                .expect("hosts");
         Some(Self(Arc::new(hosts)))
     }
 

@@ -51,7 +51,7 @@ impl Mds {
         let project = self.members(|members| members.next_project(tenant))?;
         // The project is taken before an inode has it, and never given again, whatever happens in between.
         let taken = self.members(|members| members.new_tenant(project, (Fid::default(), false), (tenant, maps)));
-        self.commit_members(taken).await?;
+        self.commit_new_members(taken).await?;
         let (root, transno) =
             self.change(|tx| Ok((set_project(tx, &tenant.path, project)?, tx.origin.transno))).await?;
         self.target()?.wait_committed(transno).await?;

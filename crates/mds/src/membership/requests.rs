@@ -76,7 +76,7 @@ impl Mds {
         let secret: [u8; SECRET_BYTES] = forebay_keys::random_secret();
         let now_ns = self.env.unix_time().0;
         let edits = self.members(|members| members.new_token(request, secret_hash(&secret), now_ns))?;
-        self.commit_members(edits).await?;
+        self.commit_new_members(edits).await?;
         let reply = NewTokenReply {
             cluster: authority.cluster(),
             authority: authority.public_key().0.to_vec().into(),
@@ -97,7 +97,7 @@ impl Mds {
         let node = NodeName::new(cluster, joining.role, &request.name).map_err(failed)?;
         let certificate = authority.sign(&node, &request.key, validity).map_err(failed)?;
         let root = authority.certificate(validity.from).map_err(failed)?;
-        self.commit_members(joining.edits).await?;
+        self.commit_new_members(joining.edits).await?;
         self.env.log(&format!("{node} joins the cluster, at {peer}"));
         let reply = JoinReply {
             cluster,
@@ -174,14 +174,19 @@ impl Mds {
         question(&self.membership.members.borrow())
     }
 
-    /// Makes the rows durable; then they count.
+    /// As [`Mds::commit_members`], for what was not there before: it takes none of the space that is kept for deletes.
+    pub(crate) async fn commit_new_members(&self, edits: Edits) -> Result<(), ErrorReply> {
+        if !self.has_space() {
+            return Err(ErrorReply::new(Errno::ENOSPC, "MDT0000 has no space left: delete files, then try again"));
+        }
+        self.commit_members(edits).await
+    }
+
+    /// Makes the rows durable; then they count. A full MDT does it too: whoever has filled it can be banned.
     pub(crate) async fn commit_members(&self, edits: Edits) -> Result<(), ErrorReply> {
         let rows = self.members(|members| members.rows_of(edits));
         if rows.is_empty() {
             return Ok(());
-        }
-        if !self.has_space() {
-            return Err(ErrorReply::new(Errno::ENOSPC, "MDT0000 has no space left: delete files, then try again"));
         }
         let transno = self
             .change(|tx| {

@@ -254,3 +254,46 @@ fn a_host_whose_clock_is_wrong_by_days_is_told_to_set_it() {
         site.ask(host, &request).await.expect("the token is still good");
     });
 }
+
+/// fill, token, ban |power, MDT| write, delete, token
+///
+/// A client fills the MDT. No host can join then, and the admin is told why. The client can be banned nevertheless, and is after a
+/// power cut. Once there is space, hosts join.
+#[test]
+fn a_full_metadata_target_takes_no_host_and_bans_whoever_has_filled_it() {
+    let sim = Sim::new(9);
+    sim.block_on(async {
+        let slab = 256 << 10;
+        let options = ClusterOptions { mdt_bytes: 17 * slab, mdt_slab_bytes: slab, ..ClusterOptions::default() };
+        let site = Site::with(&sim, options).await;
+        let admin = site.node(Role::Admin, "admin");
+        let owner = site.mount(site.node(Role::Client, "owner")).await;
+        let client = site.mount(site.node(Role::Client, "n1")).await;
+        let mut made = 0;
+        let refused = loop {
+            match client.mkdir(&caller(), Fid::ROOT, format!("d{made}{}", "x".repeat(200)).as_bytes(), 0o755).await {
+                Ok(_) => made += 1,
+                Err(error) => break error.errno,
+            }
+            assert!(made < 100_000, "it takes directories without end");
+        };
+        assert_eq!(refused, Errno::ENOSPC);
+        let new_token = NewToken { role: "ost".into(), ttl_s: 3600, tenant: String::new() };
+        let error = site.ask(admin, &new_token).await.expect_err("it is full");
+        assert!(error.errno == Errno::ENOSPC && error.message.contains("delete files"), "{error}");
+        let ban = BanNode { role: "client".into(), name: "n1".into(), lift: false };
+        site.ask(admin, &ban).await.expect("a ban needs no space");
+        site.sim.power_cut(site.cluster.servers[0].node);
+        site.boot(0);
+        let who = caller();
+        let write = client.mkdir(&who, Fid::ROOT, b"late", 0o755);
+        let written = site.sim.env(admin).timeout(Duration::from_secs(10), write).await;
+        assert!(!matches!(written, Ok(Ok(_))), "a banned client has written");
+        for number in 0..made {
+            let name = format!("d{number}{}", "x".repeat(200));
+            owner.rmdir(&caller(), Fid::ROOT, name.as_bytes()).await.expect("it is deleted");
+        }
+        owner.sync_all().await.expect("synced");
+        site.ask(admin, &new_token).await.expect("there is space again");
+    });
+}
