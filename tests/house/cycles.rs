@@ -14,6 +14,7 @@ const CRATES: &[(&str, &str)] = &[
     ("cli", "crates/cli/src/main.rs"),
     ("client", "crates/client/src/lib.rs"),
     ("command", "crates/command/src/lib.rs"),
+    ("decoders", "crates/decoders/src/lib.rs"),
     ("fsck", "crates/fsck/src/lib.rs"),
     ("history", "crates/history/src/lib.rs"),
     ("lab", "crates/lab/src/lib.rs"),
