@@ -3,7 +3,7 @@
 //!
 //! Invariant: dropping a site unmounts it and leaves none of its processes and hosts behind, even after errors.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use super::{
     base::{self, Base, clear, is_ending},
@@ -178,10 +178,9 @@ impl Site {
     /// Unmounts, stops every server cleanly.
     pub fn stop(&self) -> CliResult {
         self.watchdog.sleep();
-        // A mount that was made by the address of the MGS belongs to no directory of a cluster.
-        let other = self.base.other_mnt();
-        if mounts::is_mounted(&other) && !matches!(umount::unmount(&other, Unmount::Unused)?, Unmounted::Ended) {
-            return Err(CliError::failed(format!("the mount at {} did not end well", other.display())));
+        if self.hosts.is_some() {
+            // All of them first: they need the servers of all hosts.
+            [self.base.mnt(), self.base.other_mnt()].iter().try_for_each(|mnt| unmount(mnt))?;
         }
         (1..).zip(&self.parts).try_for_each(|(host, part)| self.on(host, || down::stop(part, false)))
     }
@@ -307,6 +306,15 @@ impl Drop for Site {
     fn drop(&mut self) {
         self.watchdog.sleep();
         clear(&self.base, self.keep);
+    }
+}
+
+/// Unmounts, and waits until everything is durable.
+fn unmount(mnt: &Path) -> CliResult {
+    match umount::unmount(mnt, Unmount::Unused)? {
+        Unmounted::Ended => Ok(()),
+        Unmounted::Lost(what) => Err(CliError::failed(what)),
+        Unmounted::Held(_) => Err(CliError::failed(format!("a program still uses {}", mnt.display()))),
     }
 }
 
