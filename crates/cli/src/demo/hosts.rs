@@ -6,7 +6,8 @@
 //! Invariant: hosts that are dropped, or that could not be made, leave no namespace behind.
 //! Not here: processes on the hosts. Whoever starts them ends them.
 //!
-//! It needs only std and libc: `xtask` and the tests of this program use the same file.
+//! It needs only std and libc: `xtask` and the tests of this program use the same file. Its own tests are in `on_hosts`,
+//! to run once.
 #![allow(dead_code)] // each of those who share it needs a part
 
 use std::{
@@ -298,47 +299,4 @@ fn said(command: &mut Command) -> Result<String, String> {
         "" => format!("{shown}: {}", output.status),
         complaint => format!("{shown}: {complaint}"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rate_has_a_unit_and_a_burst_that_lasts_a_tick() {
-        for (text, bits, burst) in
-            [("1gbit", 1_000_000_000, 1_250_000), ("100mbit", 100_000_000, 131_072), ("512kbit", 512_000, 131_072)]
-        {
-            let rate: Rate = text.parse().expect(text);
-            assert_eq!((rate, rate.burst(), rate.to_string()), (Rate(bits), burst, text.to_owned()));
-        }
-        for text in ["", "1", "gbit", "0mbit", "1 gbit", "1gb", "-1gbit", "99999999999gbit"] {
-            assert!(text.parse::<Rate>().expect_err(text).contains("100mbit"), "{text}");
-        }
-    }
-
-    #[test]
-    fn hosts_that_cannot_be_made_leave_no_namespace_behind() {
-        if let Some(why) = why_none() {
-            eprintln!("skipped: {why}");
-            return;
-        }
-        let prefix = format!("fb{}-half", std::process::id());
-        let wiring = Wiring { hosts: 2, rails: 1, rate: Some(Rate(0)) };
-        let error = Hosts::make(&prefix, wiring).expect_err("no interface has a rate of 0");
-        assert!(error.contains("tc"), "{error}");
-        assert_eq!(existing(&prefix), Vec::<String>::new());
-        let hosts = Hosts::make(&prefix, Wiring { hosts: 2, rails: 2, rate: None }).expect("two hosts");
-        let names = ["host1", "host2", "switch"].map(|name| format!("{prefix}-{name}"));
-        let mut found = existing(&prefix);
-        found.sort();
-        assert_eq!(found, names);
-        assert!(Hosts::make(&prefix, Wiring::plain(1)).expect_err("they are there").contains("exists"));
-        assert_eq!(existing(&prefix).len(), 3, "those of somebody else stay");
-        let mut look = Command::new("cat");
-        look.arg("/proc/net/fib_trie");
-        assert!(hosts.run_in(2, look).expect("it runs").contains("10.77.1.2"), "a command is on its host");
-        drop(hosts);
-        assert_eq!(existing(&prefix), Vec::<String>::new());
-    }
 }

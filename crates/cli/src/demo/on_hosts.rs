@@ -77,3 +77,48 @@ fn run(base: &Base, hosts: &Hosts, host: usize, words: &[&str]) -> CliResult<Str
         CliError::failed(format!("on host {host}, {}", error.replacen("/proc/self/exe", "forebay", 1)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::hosts::{Rate, existing};
+    use super::*;
+
+    #[test]
+    fn a_rate_has_a_number_and_a_unit() {
+        for text in ["1gbit", "100mbit", "512kbit", "1500mbit"] {
+            assert_eq!(text.parse::<Rate>().expect(text).to_string(), text);
+        }
+        for text in ["", "1", "gbit", "0mbit", "1 gbit", "1gb", "-1gbit", "99999999999gbit"] {
+            assert!(text.parse::<Rate>().expect_err(text).contains("100mbit"), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_are_dropped_or_cannot_be_made_leave_no_namespace_behind() {
+        if let Some(why) = why_none() {
+            eprintln!("skipped: {why}");
+            return;
+        }
+        let prefix = format!("fb{}-half", std::process::id());
+        let rate = Some("1gbit".parse().expect("a rate"));
+        let hosts = Hosts::make(&prefix, Wiring { hosts: 2, rails: 2, rate }).expect("two hosts");
+        let names = ["host1", "host2", "switch"].map(|name| format!("{prefix}-{name}"));
+        let mut found = existing(&prefix);
+        found.sort();
+        assert_eq!(found, names);
+        let mut look = Command::new("cat");
+        look.arg("/proc/net/fib_trie");
+        assert!(hosts.run_in(2, look).expect("it runs").contains("10.77.1.2"), "a command is on its host");
+        drop(hosts);
+        assert_eq!(existing(&prefix), Vec::<String>::new());
+        // Somebody has a host of that name, which stays.
+        let ip =
+            |action: &str| Command::new("ip").args(["netns", action, &names[1]]).status().expect("it runs").success();
+        assert!(ip("add"));
+        let error = Hosts::make(&prefix, Wiring::plain(3)).map(drop);
+        let left = existing(&prefix);
+        assert!(ip("delete"));
+        assert!(error.expect_err("it cannot be made").contains("exists"));
+        assert_eq!(left, names[1..2]);
+    }
+}
