@@ -21,11 +21,22 @@ pub fn nth(address: &Address, number: usize) -> CliResult<Address> {
 /// The addresses of each of `count` targets, if the first one listens at all of these.
 pub fn of_targets(first: &[Address], count: usize) -> CliResult<Vec<Vec<Address>>> {
     first.iter().try_for_each(refuse_unspecified)?;
-    let given_twice = (1..first.len()).find(|number| first[..*number].contains(&first[*number]));
-    if let Some(number) = given_twice {
-        return Err(CliError::usage(format!("--listen {} is given twice", first[number])));
+    if first.len() > forebay_rpc::limits::RAILS {
+        return Err(CliError::usage(format!(
+            "--listen: a target has {} addresses at most",
+            forebay_rpc::limits::RAILS
+        )));
     }
-    (0..count).map(|number| first.iter().map(|address| nth(address, number)).collect()).collect()
+    let of_each: Vec<Vec<Address>> = (0..count)
+        .map(|number| first.iter().map(|address| nth(address, number)).collect())
+        .collect::<CliResult<_>>()?;
+    let mut seen = std::collections::BTreeSet::new();
+    match of_each.iter().flatten().find(|address| !seen.insert(*address)) {
+        Some(twice) => Err(CliError::usage(format!(
+            "--listen: {twice} would be the address of two: each target takes the next port of each address"
+        ))),
+        None => Ok(of_each),
+    }
 }
 
 fn split_port(text: &str) -> CliResult<(&str, u16)> {
@@ -95,7 +106,9 @@ mod tests {
         let both: Vec<String> = of_targets(&first, 2).expect("two targets").iter().map(shown).collect();
         assert_eq!(both, ["tcp:10.0.0.1:7700 tcp:10.1.0.1:7700", "tcp:10.0.0.1:7701 tcp:10.1.0.1:7701"]);
         let twice = [first[0].clone(), first[0].clone()];
-        assert!(of_targets(&twice, 1).expect_err("the same").message.contains("twice"));
+        assert!(of_targets(&twice, 1).expect_err("the same").message.contains("of two"));
+        let overlapping = ["10.0.0.1:7700", "10.0.0.1:7701"].map(|text| text.parse().expect("an address"));
+        assert!(of_targets(&overlapping, 1).is_ok() && of_targets(&overlapping, 2).is_err());
         let unspecified = ["0.0.0.0:1".parse().expect("an address")];
         assert!(of_targets(&unspecified, 1).is_err());
     }

@@ -276,10 +276,17 @@ fn load(dir: &Path, name: &str) -> CliResult<Arc<Keys>> {
 /// Puts a renewed certificate (DER) in the place of the one that these keys were read from. A crash leaves one of them.
 pub fn save_renewed(keys: &Keys, certificate: &[u8]) -> CliResult {
     let Some((path, dir)) = keys.place().and_then(|path| Some((path, path.parent()?))) else { return Ok(()) };
-    let name = format!("{}.new", path.file_name().unwrap_or_default().to_string_lossy());
+    // Several processes may have the same keys, and renew them at the same time.
+    let process = std::process::id();
+    let name = format!("{}.new-{process}", path.file_name().unwrap_or_default().to_string_lossy());
     // A renewal that was interrupted may have left one.
     let _ = std::fs::remove_file(dir.join(&name));
     write(dir, &name, &certificate_to_pem(&certificate.to_vec().into()), 0o400)?;
+    // Whoever could read the old one can read the new one.
+    let (new, old) = (dir.join(&name), path.metadata().doing(|| format!("cannot look at {}", path.display()))?);
+    let of_old = std::fs::set_permissions(&new, old.permissions());
+    let of_old = of_old.and_then(|()| std::os::unix::fs::chown(&new, Some(old.uid()), Some(old.gid())));
+    of_old.doing(|| format!("cannot give {} the owner and mode of the one before", new.display()))?;
     std::fs::rename(dir.join(&name), path).doing(|| format!("cannot replace {}", path.display()))?;
     sync(dir)
 }
@@ -368,12 +375,14 @@ mod tests {
         let later = Validity::of_a_node(NOW + Duration::from_secs(1_000_000));
         let public = keys.public_key().expect("a key").0;
         let signed = authority(&dir, cluster).expect("it is here").sign(keys.name(), &public, later).expect("signed");
-        fs::write(dir.join("server.crt.new"), "half").expect("what a crash has left");
+        let new = dir.join(format!("server.crt.new-{}", std::process::id()));
+        fs::write(&new, "half").expect("what a crash has left");
+        let mode = || dir.join("server.crt").metadata().expect("it is there").mode();
+        let before_mode = mode();
         save_renewed(&keys, &signed).expect("saved");
         assert_eq!(keys.validity(), Some(before), "the file alone changes nothing");
         assert_eq!(load(&dir, SERVER).expect("keys").validity(), Some(later));
-        let mode = dir.join("server.crt").metadata().expect("it is there").mode() & 0o777;
-        assert!(mode == 0o400 && !dir.join("server.crt.new").exists());
+        assert!(mode() == before_mode && !new.exists());
         fs::remove_dir_all(&scratch).expect("it is removed");
     }
 

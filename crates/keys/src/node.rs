@@ -149,14 +149,19 @@ impl Keys {
     }
 
     /// Shows another certificate (DER) of the same key from now on. Connections that live go on.
-    /// Errors: it is of another key or name, or not of this authority.
-    pub fn renew(&self, certificate: &[u8]) -> KeyResult<()> {
+    /// Errors: it is of another key or name, or not of this authority; or it is not valid `now` (time since 1970), or would have to be
+    /// renewed at once, so a clock is wrong.
+    pub fn renew(&self, certificate: &[u8], now: Duration) -> KeyResult<()> {
         let certificate = CertificateDer::from(certificate.to_vec());
         let (name, key) = read(&certificate)?;
         let renewable = self.renewable.as_ref().filter(|_| name == self.name && Some(key) == self.key);
         let renewable =
             renewable.ok_or_else(|| KeyError::new(format!("a certificate of {name}, not of {}", self.name)))?;
         let mut configs = Configs::new(renewable, certificate, &self.clock)?;
+        if configs.validity.is_none_or(|validity| now < validity.from || validity.renewed_at() <= now) {
+            let words = "the new certificate does not hold at the time that this host's clock shows: set this host's clock, or                          that of the MGS";
+            return Err(KeyError::new(words));
+        }
         if self.integrity_only {
             configs.allow_integrity_only();
         }

@@ -105,15 +105,20 @@ fn a_renewed_certificate_is_shown_by_the_same_keys_and_no_other_nodes_is_taken()
     let (key, certificate) = signed(&authority, &node);
     let keys = Keys::new(&authority.certificate(NOW).unwrap(), certificate, &key).unwrap().with_integrity_only();
     assert_eq!(keys.validity(), Some(VALID));
-    let later = Validity { from: VALID.to, to: VALID.to + Duration::from_secs(77) };
+    let later = Validity { from: VALID.from, to: VALID.to + Duration::from_secs(77) };
     let next = authority.sign(&node, key.public_key(), later).unwrap();
-    keys.renew(&next).unwrap();
+    keys.renew(&next, NOW).unwrap();
     assert_eq!(keys.validity(), Some(later));
     let offered = &keys.to_connect(NOW).0.alpn_protocols;
     assert!(offered.iter().any(|name| name == crate::ALPN_INTEGRITY_ONLY), "the choice of the host stays");
     let (_, of_another_key) = signed(&authority, &node);
     let of_another_name = authority.sign(&name(OURS, Role::Admin), key.public_key(), later).unwrap();
-    assert!([of_another_key, of_another_name].into_iter().all(|wrong| keys.renew(&wrong).is_err()));
+    assert!([of_another_key, of_another_name].into_iter().all(|wrong| keys.renew(&wrong, NOW).is_err()));
+    // Clocks that differ: one that holds later only, and one that would have to be renewed at once.
+    for (from, to) in [(NOW + Duration::from_secs(1), later.to), (VALID.from, NOW)] {
+        let wrong = authority.sign(&node, key.public_key(), Validity { from, to }).unwrap();
+        assert!(keys.renew(&wrong, NOW).unwrap_err().to_string().contains("clock"));
+    }
     assert_eq!(keys.validity(), Some(later));
     assert_eq!(Keys::to_join(OURS, &authority.public_key()).unwrap().validity(), None);
 }

@@ -73,6 +73,8 @@ pub enum FrameError {
     Foreign,
     /// The first bytes are TLS, and this side talks without it.
     Tls,
+    /// A frame has not come by the stream that has it.
+    Stalled(String),
     /// Not a frame, or damaged.
     Bad(String),
     /// The other side does not believe this side's certificate, or the bytes are not those that it sent.
@@ -90,7 +92,7 @@ impl fmt::Display for FrameError {
             ),
             Self::Foreign => f.write_str("what answers there does not speak Forebay's protocol"),
             Self::Tls => f.write_str("what answers there wants TLS: give the cluster's keys with --keys DIR"),
-            Self::Untrusted(why) => f.write_str(why),
+            Self::Untrusted(why) | Self::Stalled(why) => f.write_str(why),
             Self::Bad(why) => write!(f, "bad frame, connection closed: {why}"),
         }
     }

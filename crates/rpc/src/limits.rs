@@ -76,7 +76,11 @@ pub const REQUESTS_PER_CONNECTION: usize = forebay_proto::limits::SLOTS as usize
 pub const RAILS: usize = 8;
 /// A frame that has not come by its stream for so long, while later ones have come by others: its stream is dead.
 pub const RAIL_STALL: Duration = Duration::from_secs(3);
-/// First pause after a failed attempt to reach a further address; doubles up to [`RAIL_PAUSE_MAX`].
+/// So many times [`RAIL_STALL`] a stream may take for the rest of a frame.
+pub const RAIL_STALLS_IN_FRAME: u32 = 4;
+/// A stream that is open for so long works: the next pause is the first again.
+pub const RAIL_WORKS: Duration = Duration::from_secs(60);
+/// First pause after a failed attempt to reach a further address, or after its stream broke; doubles up to [`RAIL_PAUSE_MAX`].
 pub const RAIL_PAUSE: Duration = Duration::from_secs(1);
 /// Longest such pause.
 pub const RAIL_PAUSE_MAX: Duration = Duration::from_secs(30);

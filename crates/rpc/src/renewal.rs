@@ -49,7 +49,8 @@ pub fn keep_renewed<'a>(
 async fn renew(env: &Env, mgs: &[Address], save: impl Fn(&[u8]) -> Result<(), String>) -> Result<(), String> {
     let Some(keys) = env.own_keys() else { return Ok(()) };
     let reply = ask(env, mgs, &Renew {}).await.map_err(|error| error.to_string())?;
-    keys.renew(&reply.certificate).map_err(|error| error.to_string())?;
+    let now = env.unix_time().since_1970();
+    keys.renew(&reply.certificate, now).map_err(|error| error.to_string())?;
     let validity = keys.validity().map(|validity| validity.to.as_secs()).unwrap_or_default();
     env.log(&format!("the certificate of {} is renewed, until {validity} s after 1970", keys.name()));
     // The process goes on with it in any case.

@@ -3,8 +3,8 @@
 //! Invariant: nothing of a connection reaches the handler before its handshake is over ([`Accepted::handshake`]), and at most
 //! `limits::HANDSHAKES` connections are in theirs (`handshakes`).
 //! Invariant: what strangers do takes at most one log line a second (`refusals`).
-//! Invariant: a connection has at most `limits::REQUESTS_PER_CONNECTION` requests in execution; with that many, it is
-//! not read.
+//! Invariant: a stream has at most `limits::REQUESTS_PER_CONNECTION` requests in execution; with that many, it is
+//! not read. (A connection may have several: `rails`. What they share would let replays wait for each other.)
 //! Invariant: bulk is read only when the gate has space for it, so memory is bounded whatever clients do. Every
 //! connection may have one frame's bulk beyond the gate: otherwise replays that wait for each other could never arrive.
 //! Not here: sessions, and what requests mean (crate `target`).
@@ -63,7 +63,7 @@ pub struct Connection {
     pub session: Cell<SessionId>,
     outbox: Outbox,
     load: Rc<Load>,
-    turns: Turns,
+    turns: Rc<Turns>,
     rails: rails::Rails,
 }
 
@@ -268,7 +268,7 @@ fn start_connection(env: &Env, stream: Stream, peer: PeerIdentity, shared: &Rc<S
         session: Cell::new(SessionId(0)),
         outbox: Outbox::default(),
         load: Rc::default(),
-        turns: Turns::default(),
+        turns: Rc::default(),
         rails: rails::Rails::default(),
     });
     let number = {
@@ -292,6 +292,7 @@ fn start_connection(env: &Env, stream: Stream, peer: PeerIdentity, shared: &Rc<S
         if let Some(main) = connection.main() {
             rails::run(&env2, &mut reader, &connection, &main, &shared).await;
         }
+        connection.close();
         shared.open.borrow_mut().open.remove(&number);
         shared.handler.disconnected(&connection);
     });
@@ -398,7 +399,14 @@ async fn read_rest(
     if header.kind != FrameKind::Request {
         return Err(FrameError::Bad("a reply where a request was expected".into()));
     }
-    let pass = Pass::acquire(&connection.load, gate, header.bulk_bytes.into()).await;
-    let received = reader.content(header).await?;
+    let pass = Pass::acquire(&connection.load, gate, header.bulk_bytes.into());
+    let turns = connection.shared_turns();
+    let (pass, received) = {
+        let waits = turns.waits_for_memory();
+        let pass = pass.await;
+        drop(waits);
+        let _reads = turns.reads();
+        (pass, reader.content(header).await?)
+    };
     Ok(Request { header: received.header, body: received.body, bulk: received.bulk, pass })
 }

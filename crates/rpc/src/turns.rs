@@ -15,6 +15,24 @@ pub struct Turns {
     /// Number of the next frame; 0: frames have no numbers.
     next: Cell<u64>,
     moved: Notify,
+    waiting: Cell<u32>,
+    reading: Cell<u32>,
+}
+
+/// Counts as long as it lives.
+pub struct Counted<'a>(&'a Cell<u32>);
+
+impl<'a> Counted<'a> {
+    fn begin(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl Turns {
@@ -36,19 +54,31 @@ impl Turns {
         if order == 0 || order < self.next.get() || !self.have_begun() {
             return Err(FrameError::Bad(format!("frame number {order} where {} is next", self.next.get())));
         }
-        let turn = async {
-            while self.next.get() < order {
-                self.moved.notified().await;
-            }
-        };
-        match env.timeout(limits::RAIL_STALL, turn).await {
-            Ok(()) => Ok(()),
-            Err(_) => {
-                let late = self.next.get();
-                let words = format!("frame {late} has not come by another stream within {:?}", limits::RAIL_STALL);
-                Err(FrameError::Disconnected(words))
+        let mut silent = 0;
+        while self.next.get() < order {
+            // Others may be handled meanwhile, or a stream waits for memory, or for the rest of a long frame.
+            match env.timeout(limits::RAIL_STALL, self.moved.notified()).await {
+                Ok(()) => silent = 0,
+                Err(_) if self.waiting.get() > 0 => {}
+                Err(_) if self.reading.get() > 0 && silent < limits::RAIL_STALLS_IN_FRAME => silent += 1,
+                Err(_) => {
+                    let late = self.next.get();
+                    let words = format!("frame {late} has not come by another stream within {:?}", limits::RAIL_STALL);
+                    return Err(FrameError::Stalled(words));
+                }
             }
         }
+        Ok(())
+    }
+
+    /// A stream waits for memory as long as this lives.
+    pub fn waits_for_memory(&self) -> Counted<'_> {
+        Counted::begin(&self.waiting)
+    }
+
+    /// A stream reads the rest of a frame as long as this lives.
+    pub fn reads(&self) -> Counted<'_> {
+        Counted::begin(&self.reading)
     }
 
     /// The frame whose turn it was has been handled.
@@ -90,6 +120,28 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_waits_for_memory_is_not_taken_for_dead() {
+        let sim = Sim::new(3);
+        let env = sim.env(sim.add_node("node"));
+        sim.block_on(async {
+            let turns = Rc::new(Turns::default());
+            turns.begin();
+            let (slow, own) = (turns.clone(), env.clone());
+            env.spawn(async move {
+                let waits = slow.waits_for_memory();
+                own.sleep(limits::RAIL_STALL * 10).await;
+                drop(waits);
+                let reads = slow.reads();
+                own.sleep(limits::RAIL_STALL * 2).await;
+                drop(reads);
+                slow.wait(&own, 1).await.expect("the first");
+                slow.done();
+            });
+            turns.wait(&env, 2).await.expect("the first comes late");
+        });
+    }
+
+    #[test]
     fn a_number_that_was_handled_or_is_missing_or_not_expected_ends_the_connection() {
         let sim = Sim::new(2);
         let env = sim.env(sim.add_node("node"));
@@ -104,7 +156,7 @@ mod tests {
                 assert!(matches!(turns.wait(&env, wrong).await, Err(FrameError::Bad(_))), "{wrong}");
             }
             let before = env.now();
-            assert!(matches!(turns.wait(&env, 3).await, Err(FrameError::Disconnected(_))));
+            assert!(matches!(turns.wait(&env, 3).await, Err(FrameError::Stalled(_))));
             assert!(env.now().since(before) >= limits::RAIL_STALL);
         });
     }

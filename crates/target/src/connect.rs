@@ -202,7 +202,7 @@ impl Core {
         };
         self.answer(connection, header, &reply);
         if reply.features & features::RAILS != 0 {
-            connection.count_frames();
+            connection.count_frames(header.sequence);
         }
         if recovering {
             self.service().comes_back(session.id, connect.granted_bytes);
@@ -217,9 +217,13 @@ impl Core {
             Ok(join) => join,
             Err(error) => return self.refuse(connection, header, &error.into()),
         };
-        let session = self.session(join.session).filter(|session| session.client == join.client);
+        let identity = self.store.identity();
+        let is_ours =
+            (join.target, join.target_uuid, header.incarnation) == (identity.target, identity.uuid, self.incarnation());
+        let session = self.session(join.session).filter(|session| is_ours && session.client == join.client);
         let main = session.and_then(|session| session.connection.borrow().clone());
-        let may = main.as_ref().map_or(Err(NoRail::Single), |main| connection.may_become_rail_of(main));
+        let may =
+            main.as_ref().map_or(Err(NoRail::Single), |main| connection.may_become_rail_of(main, join.connection));
         match (main, may) {
             (Some(main), Ok(())) => {
                 self.answer(connection, header, &Empty {});

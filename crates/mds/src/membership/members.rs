@@ -268,6 +268,12 @@ impl Members {
         Ok((first..first + count).collect())
     }
 
+    /// Less than half of the time of a node's certificate is left. Of one whose keys were made by hand nobody knows.
+    pub fn is_due(&self, key: &PublicKey, now_ns: i64, life: std::time::Duration) -> bool {
+        let half = i64::try_from(life.as_nanos() / 2).unwrap_or(i64::MAX);
+        self.nodes.get(key).is_none_or(|node| node.expires_ns.saturating_sub(now_ns) < half)
+    }
+
     /// A node has a certificate for another term. Of one whose keys were made by hand there is no row.
     pub fn renew(&self, key: &PublicKey, expires_ns: i64) -> Edits {
         let mut edits = Edits::default();

@@ -113,6 +113,11 @@ impl Mds {
     async fn renew(&self, peer: &PeerIdentity) -> Result<Bytes, ErrorReply> {
         let (node, key) = node_of(peer)?;
         let authority = self.membership.authority()?;
+        let now_ns = self.env.unix_time().0;
+        if !self.members(|members| members.is_due(key, now_ns, self.certificate_life)) {
+            let words = "its certificate holds for long: nodes ask when a third of its time is left";
+            return Err(ErrorReply::new(Errno::EAGAIN, words));
+        }
         let validity = Validity::from_now(self.env.unix_time().since_1970(), self.certificate_life);
         let certificate = authority.sign(node, &key.0, validity);
         let certificate = certificate.map_err(|error| ErrorReply::new(Errno::EINVAL, error.to_string()))?;

@@ -45,10 +45,16 @@ wire_struct! {
     /// Makes the stream one more of the connection that the session has now ([`features::RAILS`]). The first request of a stream; after its
     /// reply the stream carries frames of that connection, both ways.
     pub struct JoinRail {
+        /// The target.
+        pub target: TargetId,
+        /// The target's own uuid.
+        pub target_uuid: Uuid,
         /// The session.
         pub session: SessionId,
         /// Whose it is.
         pub client: ClientId,
+        /// The connection: the sequence of the frame with its Connect.
+        pub connection: u64,
     }
 }
 

@@ -18,7 +18,18 @@ pub fn add(samples: &mut Samples) {
     samples.exchange(vec![Status {}], vec![StatusReply { json: "{\"state\": \"läuft\"}".into() }]);
     samples.exchange(vec![GetMap {}], vec![map()]);
     samples.exchange(vec![Fence { client: n.uuid() }], vec![Empty {}]);
-    samples.exchange(vec![JoinRail { session: SessionId(n.u64()), client: n.uuid() }], vec![Empty {}]);
+    samples.exchange(vec![join_rail()], vec![Empty {}]);
+}
+
+fn join_rail() -> JoinRail {
+    let mut n = Numbers::default();
+    JoinRail {
+        target: TargetId::ost(n.u32()),
+        target_uuid: n.uuid(),
+        session: SessionId(n.u64()),
+        client: n.uuid(),
+        connection: n.u64(),
+    }
 }
 
 fn connect() -> Connect {

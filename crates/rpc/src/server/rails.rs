@@ -1,6 +1,9 @@
 //! Further streams of a connection, by other addresses.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 use forebay_env::{Env, PeerIdentity};
 
@@ -8,6 +11,7 @@ use super::{Connection, Shared, read_request_of};
 use crate::{
     frame::{FrameError, FrameReader},
     limits,
+    turns::Turns,
 };
 
 /// Why a stream does not become a rail.
@@ -36,31 +40,47 @@ impl NoRail {
 #[derive(Default)]
 pub(super) struct Rails {
     main: RefCell<Option<Rc<Connection>>>,
+    /// Number of its Connect.
+    number: Cell<u64>,
+    /// Streams that became rails of it.
+    joined: Cell<usize>,
 }
 
 impl Connection {
     /// This connection's stream becomes one more of `main`'s. Requests that come by it are `main`'s from now on, and `main`'s
     /// replies go by it too. Call it when the reply to the request for that is queued.
     pub fn become_rail_of(&self, main: &Rc<Self>) {
+        main.rails.joined.set(main.rails.joined.get() + 1);
         self.rails.main.replace(Some(main.clone()));
         self.outbox.finish();
     }
 
-    /// Whether this connection's stream may become one of `main`'s.
-    pub fn may_become_rail_of(&self, main: &Self) -> Result<(), NoRail> {
-        if !main.turns.have_begun() || main.is_closed() || self.session.get().0 != 0 || self.turns.have_begun() {
+    /// Whether this connection's stream may become one of `main`'s, which began with the Connect of this number.
+    pub fn may_become_rail_of(&self, main: &Self, number: u64) -> Result<(), NoRail> {
+        if !main.turns.have_begun()
+            || main.rails.number.get() != number
+            || main.is_closed()
+            || self.session.get().0 != 0
+            || self.turns.have_begun()
+        {
             return Err(NoRail::Single);
         }
         if !is_same(&self.peer, &main.peer) {
             return Err(NoRail::Foreign);
         }
-        if main.outbox.streams() >= limits::RAILS { Err(NoRail::Many) } else { Ok(()) }
+        if main.rails.joined.get() + 1 >= limits::RAILS { Err(NoRail::Many) } else { Ok(()) }
     }
 
-    /// From now on its frames have numbers, both ways. Call it when the reply to its Connect is queued.
-    pub fn count_frames(&self) {
+    /// From now on its frames have numbers, both ways. Call it when the reply to its Connect, which had this number, is queued.
+    pub fn count_frames(&self, number: u64) {
+        self.rails.number.set(number);
         self.outbox.count_frames();
         self.turns.begin();
+    }
+
+    /// Whose turn it is in the connection that this stream belongs to.
+    pub(super) fn shared_turns(&self) -> Rc<Turns> {
+        self.rails.main.borrow().as_ref().map_or_else(|| self.turns.clone(), |main| main.turns.clone())
     }
 
     pub(super) fn main(&self) -> Option<Rc<Self>> {
@@ -94,7 +114,8 @@ pub(super) async fn run(
         error = read(env, reader, connection, main, shared) => error,
     };
     if !main.is_closed() {
-        env.log(&format!("{}: {error}; it connects anew", connection.peer));
+        let session = main.session.get();
+        shared.refusals.say(env, format!("{}: a stream of session {session} broke: {error}", connection.peer));
     }
     main.close();
 }

@@ -1,6 +1,6 @@
 //! What the session knows of each address of its target: whether it answers, and what goes over it.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use forebay_env::{Address, Env, Time};
 
@@ -31,6 +31,10 @@ struct OneAddress {
     open: u64,
     opened: u64,
     shunned_until: Option<Time>,
+    /// No stream beside the first one is opened before.
+    held_until: Option<Time>,
+    pause: Duration,
+    opened_at: Option<Time>,
     complaint: String,
 }
 
@@ -53,9 +57,9 @@ impl ByAddress {
     }
 
     /// A stream by `address` is open.
-    pub fn open(&self, address: &Address) -> OpenRail<'_> {
+    pub fn open(&self, env: &Env, address: &Address) -> OpenRail<'_> {
         let traffic = self.with(address, |one| {
-            (one.open, one.opened, one.shunned_until) = (one.open + 1, one.opened + 1, None);
+            (one.open, one.opened, one.opened_at) = (one.open + 1, one.opened + 1, Some(env.now()));
             one.complaint.clear();
             one.traffic.clone()
         });
@@ -70,6 +74,33 @@ impl ByAddress {
     /// Nothing answered at `address`: others are tried before it for a while.
     pub fn shun(&self, env: &Env, address: &Address) {
         self.with(address, |one| one.shunned_until = Some(env.now() + limits::SHUNNED));
+    }
+
+    /// A rail by `address` broke, or could not be opened: the next is tried after a pause, which grows until one works for a
+    /// while.
+    pub fn hold(&self, env: &Env, address: &Address) {
+        self.with(address, |one| {
+            let opened_at = one.opened_at.take();
+            let worked = opened_at.is_some_and(|at| env.now().since(at) >= limits::RAIL_WORKS);
+            let grown = (one.pause * 2).clamp(limits::RAIL_PAUSE, limits::RAIL_PAUSE_MAX);
+            one.pause = if worked { limits::RAIL_PAUSE } else { grown };
+            one.held_until = Some(env.now() + one.pause);
+        });
+    }
+
+    /// How long no rail by `address` is to be opened.
+    pub fn held_for(&self, env: &Env, address: &Address) -> Duration {
+        let until = self.with(address, |one| one.held_until);
+        until.filter(|until| *until > env.now()).map_or(Duration::ZERO, |until| until.since(env.now()))
+    }
+
+    /// The connection that began with a stream by `address` ended while it had rails. If that was soon, the next begins with
+    /// another: this one may be the sick one.
+    pub fn ended_with_rails(&self, env: &Env, address: &Address) {
+        let opened_at = self.with(address, |one| one.opened_at);
+        if opened_at.is_some_and(|at| env.now().since(at) < limits::RAIL_WORKS) {
+            self.shun(env, address);
+        }
     }
 
     /// In their order, but those that did not answer a while ago last.

@@ -133,7 +133,7 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
         return End::Another(format!("{address}: {node} answers, which may not serve {}", inner.options.target));
     }
     let (read, mut write) = stream.split();
-    let open = inner.by_address.open(address);
+    let open = inner.by_address.open(&inner.env, address);
     let mut reader = FrameReader::counting(read, open.traffic.clone());
     let link = Rc::new(Link::default());
     let outbox = &link.outbox;
@@ -142,7 +142,10 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
     let _closes = CloseOnDrop(outbox.clone());
     let rails = inner.rails_beside(address);
     let features = if rails.is_empty() { features::ALL & !features::RAILS } else { features::ALL };
-    outbox.send(inner.greeting(features));
+    if !rails.is_empty() {
+        link.number.set(inner.env.random_u64());
+    }
+    outbox.send(inner.greeting(features, link.number.get()));
     let greeted = inner.env.timeout(limits::CONNECT_TIMEOUT, read_greeting(&mut reader, outbox)).await;
     let reply = match greeted {
         Ok(Ok(reply)) => reply,
@@ -162,7 +165,11 @@ async fn converse(inner: &Rc<Inner>, address: &Address, stream: Stream) -> End {
         return end;
     }
     inner.keep_rails(rails, &link);
-    read_replies(inner, &mut reader, &link).await
+    let end = read_replies(inner, &mut reader, &link).await;
+    if link.has_rails.get() {
+        inner.by_address.ended_with_rails(&inner.env, address);
+    }
+    end
 }
 
 /// Closes the connection, also when the future that reads is dropped.
@@ -209,7 +216,9 @@ pub(super) async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, li
     loop {
         let receive = async {
             let header = reader.header().await?;
+            let reads = link.turns.reads();
             let received = reader.content(header).await?;
+            drop(reads);
             link.turns.wait(&inner.env, received.header.order).await?;
             Ok(received)
         };
@@ -239,7 +248,7 @@ pub(super) async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, li
 }
 
 impl Inner {
-    fn greeting(&self, features: u64) -> Frame {
+    fn greeting(&self, features: u64, number: u64) -> Frame {
         let granted = self.granted.borrow().clone();
         let granted_bytes = granted.map_or(0, |granted| granted());
         let state = self.state.borrow();
@@ -254,7 +263,7 @@ impl Inner {
             granted_bytes,
         };
         let mut header = FrameHeader::new(FrameKind::Request, Op::Connect as u16);
-        (header.slot, header.session) = (limits::CONTROL_SLOT, state.session);
+        (header.slot, header.session, header.sequence) = (limits::CONTROL_SLOT, state.session, number);
         Frame::new(header, connect.to_bytes().into(), Vec::new())
     }
 

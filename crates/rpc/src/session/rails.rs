@@ -4,7 +4,7 @@
 //! the frames in the order of their numbers ([`crate::turns`]): a session behaves as over one stream.
 //! If a rail breaks, so does the connection: the session connects anew over the addresses that are left, and resends.
 
-use std::{rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use forebay_env::{Address, Bug, Stream, planted};
 use forebay_proto::{
@@ -25,6 +25,10 @@ use crate::{
 pub(super) struct Link {
     pub outbox: Rc<Outbox>,
     pub turns: Turns,
+    /// Number of its Connect; 0: it is to have one stream.
+    pub number: Cell<u64>,
+    /// It has had a rail.
+    pub has_rails: Cell<bool>,
 }
 
 impl Inner {
@@ -52,31 +56,37 @@ impl Inner {
 }
 
 async fn keep(inner: &Rc<Inner>, address: &Address, link: &Rc<Link>) {
-    let mut pause = limits::RAIL_PAUSE;
     loop {
+        forebay_env::sync::select! {
+            biased;
+            () = link.outbox.closed() => return,
+            () = inner.env.sleep(inner.by_address.held_for(&inner.env, address)) => {}
+        }
         let joined = forebay_env::sync::select! {
             biased;
             () = link.outbox.closed() => return,
-            joined = join(inner, address) => joined,
+            joined = join(inner, address, link) => joined,
         };
         match joined {
-            Ok((stream, reader)) => return run(inner, address, link, stream, reader).await,
+            Ok((stream, reader)) => {
+                run(inner, address, link, stream, reader).await;
+                return inner.by_address.hold(&inner.env, address);
+            }
             Err(why) if inner.by_address.is_news(address, &why) => {
                 inner.log(&format!("{address} is not used: {why}"));
             }
             Err(_) => {}
         }
-        forebay_env::sync::select! {
-            biased;
-            () = link.outbox.closed() => return,
-            () = inner.env.sleep(pause) => {}
-        }
-        pause = (pause * 2).min(limits::RAIL_PAUSE_MAX);
+        inner.by_address.hold(&inner.env, address);
     }
 }
 
 /// A stream by `address` that the target takes for one of the session.
-async fn join(inner: &Rc<Inner>, address: &Address) -> Result<(forebay_env::WriteHalf, FrameReader), String> {
+async fn join(
+    inner: &Rc<Inner>,
+    address: &Address,
+    link: &Link,
+) -> Result<(forebay_env::WriteHalf, FrameReader), String> {
     let within = |what: &str, time: Duration| format!("no {what} within {time:?}");
     let stream = inner.env.timeout(limits::CONNECT_TIMEOUT, inner.env.connect(address)).await;
     let stream: Stream =
@@ -98,7 +108,13 @@ async fn join(inner: &Rc<Inner>, address: &Address) -> Result<(forebay_env::Writ
         let mut header = FrameHeader::new(FrameKind::Request, Op::JoinRail as u16);
         (header.slot, header.sequence) = (limits::CONTROL_SLOT, 1);
         (header.session, header.incarnation) = (state.session, state.incarnation);
-        let body = JoinRail { session: state.session, client: state.client };
+        let body = JoinRail {
+            target: inner.options.target,
+            target_uuid: state.target_uuid.unwrap_or_default(),
+            session: state.session,
+            client: state.client,
+            connection: link.number.get(),
+        };
         Frame::new(header, body.to_bytes().into(), Vec::new())
     };
     let exchange = async {
@@ -121,7 +137,8 @@ async fn run(
     mut write: forebay_env::WriteHalf,
     mut reader: FrameReader,
 ) {
-    let open = inner.by_address.open(address);
+    let open = inner.by_address.open(&inner.env, address);
+    link.has_rails.set(true);
     let (writing, traffic) = (link.clone(), open.traffic.clone());
     drop(inner.env.spawn(async move { writing.outbox.write_to(&mut write, &traffic).await }));
     drop(read_replies(inner, &mut reader, link).await);

@@ -302,5 +302,10 @@ fn a_full_metadata_target_takes_no_host_and_bans_whoever_has_filled_it() {
         }
         owner.sync_all().await.expect("synced");
         site.ask(admin, &new_token).await.expect("there is space again");
+        let write = client.mkdir(&who, Fid::ROOT, b"later", 0o755);
+        let written = site.sim.env(admin).timeout(Duration::from_secs(10), write).await;
+        assert!(!matches!(written, Ok(Ok(_))), "a banned client has written");
+        let bans = site.ask(admin, &ListNodes {}).await.expect("a list").bans;
+        assert!(bans.iter().any(|ban| ban.name == "n1"), "the ban is forgotten");
     });
 }

@@ -8,7 +8,7 @@ use forebay_env::{
     sim::{NodeId, Sim},
 };
 use forebay_keys::Role;
-use forebay_proto::{Encode, Errno, ErrorReply, Fid, SessionId, Uuid, message::*};
+use forebay_proto::{Encode, Errno, ErrorReply, Fid, Incarnation, SessionId, TargetId, Uuid, message::*};
 use forebay_rpc::{ClientSession, Frame, FrameReader, PinBudget, SessionOptions};
 use forebay_sim::{Cluster, ClusterOptions};
 use forebay_target::NetworkMetrics;
@@ -112,6 +112,8 @@ fn a_network_that_breaks_fails_no_write() {
             sim.sleep(Duration::from_millis(100)).await;
         }
         assert!(rounds > 10, "{rounds}");
+        let networks = networks(&cluster);
+        assert!(networks.iter().all(|network| network.received_bytes > 4 << 20), "{networks:?}");
         assert_eq!(client.stats().evictions, 0);
     });
 }
@@ -145,13 +147,14 @@ fn a_network_that_does_not_work_is_left_out_until_it_does() {
 }
 
 /// What a stream gets that asks to become one more of the session's.
-async fn asks(sim: &Sim, node: NodeId, address: &Address, session: SessionId, client: Uuid) -> Result<(), Errno> {
+async fn asks(sim: &Sim, node: NodeId, address: &Address, join: JoinRail) -> Result<(), Errno> {
     let env = sim.env(node);
     let stream = env.connect(address).await.expect("it connects");
     let (read, mut write) = stream.split();
     let mut header = FrameHeader::new(FrameKind::Request, Op::JoinRail as u16);
-    (header.slot, header.sequence, header.session) = (forebay_rpc::limits::CONTROL_SLOT, 1, session);
-    let frame = Frame::new(header, JoinRail { session, client }.to_bytes().into(), Vec::new());
+    (header.slot, header.sequence, header.session) = (forebay_rpc::limits::CONTROL_SLOT, 1, join.session);
+    header.incarnation = Incarnation(1);
+    let frame = Frame::new(header, join.to_bytes().into(), Vec::new());
     write.write_all(&[frame.header.to_bytes().to_vec().into(), frame.body]).await.expect("it is sent");
     let mut reader = FrameReader::new(read);
     let header = reader.header().await.expect("a reply");
@@ -190,13 +193,27 @@ fn a_stream_of_another_node_is_not_taken_for_one_of_the_sessions() {
         let number = of_client.split("\"session\":").nth(1).expect("a session");
         let number: u64 =
             number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number");
+        let target_uuid = status.split("\"uuid\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a uuid");
+        let asked = JoinRail {
+            target: ost.target,
+            target_uuid: target_uuid.parse().expect("a uuid"),
+            session: SessionId(number),
+            client: id,
+            connection: 0,
+        };
+        let others = [
+            JoinRail { session: SessionId(number + 1), ..asked.clone() },
+            JoinRail { client: Uuid([0x5b; 16]), ..asked.clone() },
+            JoinRail { target: TargetId::ost(1), ..asked.clone() },
+            JoinRail { target_uuid: Uuid([1; 16]), ..asked.clone() },
+            // Of an earlier connection.
+            asked.clone(),
+        ];
         for address in &addresses {
-            let stolen = asks(&sim, thief, address, SessionId(number), id).await;
-            assert_eq!(stolen, Err(Errno::WRONG_PEER));
-            let guessed = asks(&sim, owner, address, SessionId(number + 1), id).await;
-            assert_eq!(guessed, Err(Errno::WRONG_PEER));
-            let unknown = asks(&sim, owner, address, SessionId(number), Uuid([0x5b; 16])).await;
-            assert_eq!(unknown, Err(Errno::WRONG_PEER));
+            assert_eq!(asks(&sim, thief, address, asked.clone()).await, Err(Errno::WRONG_PEER));
+            for other in &others {
+                assert_eq!(asks(&sim, owner, address, other.clone()).await, Err(Errno::WRONG_PEER), "{other:?}");
+            }
         }
         owners.ready().await.expect("the owner goes on");
         assert_eq!(owners.stats().connects, 1);
