@@ -73,15 +73,7 @@ impl Cost {
 
 /// Measures all kinds in turns, round by round.
 pub fn measure(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
-    let tables = [over_loopback(forebay, plan)?, between_hosts(forebay, plan)?];
-    let rails = match has_rails(forebay)? {
-        true => over_rails(forebay, plan)?,
-        false => {
-            eprintln!("   rails are passed over: this program's servers listen at one address each");
-            String::new()
-        }
-    };
-    Ok(tables.concat() + &rails)
+    Ok([over_loopback(forebay, plan)?, between_hosts(forebay, plan)?, over_rails(forebay, plan)?].concat())
 }
 
 fn over_loopback(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
@@ -174,14 +166,6 @@ fn over_rails(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
         table(&head, &rows),
         commands(&typed)
     ))
-}
-
-/// Whether servers can listen at several addresses. Nothing is made: the number of MDTs is refused in any case.
-fn has_rails(forebay: &Forebay) -> Outcome<bool> {
-    let listen = ["--listen", "127.0.0.1:1", "--listen", "127.0.0.1:2", "--mdts", "2"];
-    let refused = forebay.command(&["up", "/nowhere"]).args(listen).output();
-    let refused = refused.map_err(|error| format!("forebay up: {error}"))?;
-    Ok(!String::from_utf8_lossy(&refused.stderr).contains("multiple times"))
 }
 
 fn block(plan: &Plan) -> &'static str {
