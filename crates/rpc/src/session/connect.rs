@@ -8,7 +8,7 @@ use forebay_proto::{
     message::{Connect, ConnectReply, FrameHeader, FrameKind, Op, features},
 };
 
-use super::{SessionState, inner::Inner, rails::Link, reply::Verdict};
+use super::{SessionState, inner::Inner, link::Link, reply::Verdict};
 use crate::{
     RpcError,
     frame::{Frame, FrameError, FrameReader, Outbox},

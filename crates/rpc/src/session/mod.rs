@@ -4,6 +4,7 @@ mod by_address;
 mod call;
 mod connect;
 mod inner;
+mod link;
 mod ping;
 mod rails;
 mod recover;

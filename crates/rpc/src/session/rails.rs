@@ -4,7 +4,7 @@
 //! the frames in the order of their numbers ([`crate::turns`]): a session behaves as over one stream.
 //! If a rail breaks, so does the connection: the session connects anew over the addresses that are left, and resends.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use forebay_env::{Address, Bug, Stream, planted};
 use forebay_proto::{
@@ -12,24 +12,12 @@ use forebay_proto::{
     message::{Empty, FrameHeader, FrameKind, JoinRail, Op},
 };
 
-use super::{connect::read_replies, inner::Inner};
+use super::{connect::read_replies, inner::Inner, link::Link};
 use crate::{
     ask::read_reply,
-    frame::{Frame, FrameReader, Outbox, write_one},
+    frame::{Frame, FrameReader, write_one},
     limits,
-    turns::Turns,
 };
-
-/// What the streams of one connection share.
-#[derive(Default)]
-pub(super) struct Link {
-    pub outbox: Rc<Outbox>,
-    pub turns: Turns,
-    /// Number of its Connect; 0: it is to have one stream.
-    pub number: Cell<u64>,
-    /// It has had a rail.
-    pub has_rails: Cell<bool>,
-}
 
 impl Inner {
     /// The further addresses for a connection by `address`: those of networks.
