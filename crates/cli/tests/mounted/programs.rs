@@ -128,6 +128,10 @@ fn the_demo_runs_over_hosts_and_leaves_none_of_them_behind() {
     let prefix = format!("fb{}-", demo.id());
     let output = demo.wait_with_output().expect("it ends");
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // As for other tests over hosts: this machine can have none.
+    if ["only root can make", "hosts need ip(8)", "no network namespaces"].iter().any(|why| complained.contains(why)) {
+        return eprintln!("skipped: {complained}");
+    }
     assert!(output.status.success(), "{said}\n{complained}");
     assert!(said.contains("All verified") && said.contains("3 OSTs on 3 hosts"), "{said}");
     assert!(said.contains("OST0001: SIGKILL") && said.contains("MDT0000: SIGKILL"), "{said}");
