@@ -60,13 +60,15 @@ pub fn write_duration(duration: Duration) -> String {
     fits.map_or(format!("{ms}ms"), |(unit, ms_per_unit)| format!("{}{unit}", ms / ms_per_unit))
 }
 
-/// How long it is from `now_ns` until `until_ns`, for a person: in days from one day on.
+/// How long it is from `now_ns` until `until_ns`, for a person: in whole days, hours or minutes, whichever it has.
 pub fn write_left(now_ns: i64, until_ns: i64) -> String {
     let seconds = until_ns.saturating_sub(now_ns).max(0) as u64 / 1_000_000_000;
-    match seconds / (24 * 3600) {
-        0 => write_duration(Duration::from_secs(seconds)),
-        1 => "1 day".into(),
-        days => format!("{days} days"),
+    match seconds {
+        0..60 => write_duration(Duration::from_secs(seconds)),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        86_400..172_800 => "1 day".into(),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 
@@ -129,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_said_in_days_from_one_day_on() {
+    fn what_is_left_is_said_in_days_hours_or_minutes() {
         let second = 1_000_000_000;
         let left = |seconds: i64| write_left(5 * second, (5 + seconds) * second);
         assert_eq!(
-            [left(60), left(3600), left(86_400), left(172_799), left(172_800)].join(" "),
-            "1m 1h 1 day 1 day 2 days"
+            [left(59), left(119), left(3600), left(7199), left(86_400), left(172_799), left(172_800)].join(" "),
+            "59s 1m 1h 1h 1 day 1 day 2 days"
         );
         assert_eq!(left(-9), "0ms");
         assert_eq!(parse_duration("90d"), Ok(Duration::from_secs(90 * 86_400)));

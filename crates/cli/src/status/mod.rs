@@ -11,7 +11,7 @@ use forebay_command::{
     error::{CliError, CliResult},
     processes::{self, PidFile},
     table::align,
-    units::{show_bytes, show_count, show_seconds},
+    units::{show_bytes, show_count, write_left},
 };
 use forebay_env::{Address, Env, real};
 use forebay_proto::Transno;
@@ -226,7 +226,8 @@ fn protection(target: &Value) -> Option<String> {
 /// A certificate whose renewal has failed for long.
 fn certificate(target: &Value) -> Option<String> {
     let certificate = target["certificate"].as_object().filter(|of| of["ends_soon"] == true)?;
-    let left = show_seconds(certificate["left_s"].as_u64()? as f64);
+    let left_ns = certificate["left_s"].as_i64()?.saturating_mul(1_000_000_000);
+    let left = write_left(0, left_ns);
     Some(format!(
         "{}: the certificate of {} ends in {left}, and was not renewed: its log says why. MDT0000's server renews it, and \
          needs DIR/keys/authority.key for that",
@@ -371,7 +372,7 @@ mod tests {
         let text = table(&report, false);
         assert!(text.contains("OST0000: connections of clients: 3 encrypted, 1 integrity only"), "{text}");
         assert!(!text.contains("MDT0000: connections") && !text.contains("OST0001: "), "{text}");
-        assert!(text.contains("OST0000: the certificate of ost h2 ends in 1"), "{text}");
+        assert!(text.contains("OST0000: the certificate of ost h2 ends in 1h, "), "{text}");
         assert!(text.contains("mount /a  encrypted") && text.contains("mount /b  not protected"), "{text}");
         assert!(text.lines().any(|line| line.trim_end() == "  mount /c"), "{text}");
     }
