@@ -91,6 +91,9 @@ fn tests_of(bug: Bug) -> &'static [&'static str] {
         EarlyRepliesIgnored => &["objects:held", "disasters", "histories"],
         LossReportedToOne => &["forebay_client", "scenes:client_instances"],
         LevelOfInodeIgnored => &["forebay_mds", "servers:levels", "scenes:levels"],
+        OlderBytesOvertaken | BufferedSizeNotRaised | SyncMissesSending | ReadMissesSending => {
+            &["scenes:streaming", "scenes:write_back", "disasters", "histories"]
+        }
         RecallIgnored | FlushedBeforeSent | FidReused => {
             &["forebay_client", "scenes:leases", "scenes:write_back", "disasters", "histories"]
         }

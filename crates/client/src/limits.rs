@@ -8,8 +8,16 @@ use forebay_proto::limits::{LEASE_CLIENT_TERM, LEASE_TERM};
 pub const PIN_BYTES: u64 = 512 << 20;
 /// Data in one request, by default.
 pub const RPC_BYTES: u32 = 1 << 20;
-/// Data requests in flight to one OST, by default.
+/// Data requests in flight to one OST at any distance, by default.
 pub const RPCS_IN_FLIGHT: usize = 8;
+/// Data requests in flight to one OST at most: the other slots of the session are for other requests.
+pub const RPCS_IN_FLIGHT_MOST: usize = forebay_proto::limits::SLOTS as usize - 16;
+/// For a far target there may be so many times more requests in flight than it serves in a round trip.
+pub const WINDOW_GAIN: f64 = 1.5;
+/// Over such times the rate of requests is measured.
+pub const RATE_INTERVAL: Duration = Duration::from_millis(50);
+/// And the highest of so many counts.
+pub const RATE_INTERVALS: usize = 20;
 /// Most bytes of one call of read, write or append.
 pub const CALL_BYTES: usize = 1 << 30;
 /// Fids left in the leased sequence when the next sequence is requested.
@@ -40,8 +48,12 @@ pub const PENDING_CREATE_OSTS: usize = 64;
 pub const PENDING_CREATE_FLUSH: Duration = Duration::from_secs(5);
 /// Bytes buffered by write-back, by default; writers wait beyond it.
 pub const WRITE_BACK_BYTES: u64 = 32 << 20;
-/// Longer writes are not buffered: they are worth a request of their own.
+/// Writes up to this length are gathered with others into one request.
 pub const BUFFERED_WRITE_BYTES: usize = 256 << 10;
+/// Longer writes are not buffered: they have enough requests in flight by themselves.
+pub const WRITE_BEHIND_BYTES: usize = 4 << 20;
+/// A write above [`BUFFERED_WRITE_BYTES`] is buffered only if it takes at most this part of what may be buffered.
+pub const WRITE_BEHIND_SHARE: u64 = 8;
 /// How long a write is buffered.
 pub const BUFFER_AGE: Duration = Duration::from_millis(50);
 /// Files of which capabilities are remembered.
@@ -84,15 +96,21 @@ pub const READ_CACHE_BYTES: u64 = 64 << 20;
 /// Pause before the next request for an inode lease, for a file that is read: after a change by others none is granted
 /// for a moment.
 pub const ASK_FOR_LEASE_PAUSE: Duration = Duration::from_millis(250);
-/// Longer reads are not cached: they are worth requests of their own.
+/// Longer reads are streamed: the cache holds only what is prefetched for them, and until it was read.
 pub const CACHED_READ_BYTES: u64 = 256 << 10;
+/// Nothing is prefetched for still longer reads: they have enough requests in flight by themselves.
+pub const STREAMED_READ_BYTES: u64 = 4 << 20;
 /// Times that one read looks at the cache, and waits for what is in flight, before it sends requests to the OSTs
 /// itself.
 pub const CACHED_READ_ATTEMPTS: u32 = 8;
-/// First prefetch for a sequential reader; twice as much with each read that continues, up to [`PREFETCH_BYTES`].
+/// First prefetch for a sequential reader, or twice what it reads; twice as much with each read that continues, up to [`PREFETCH_BYTES`].
 pub const PREFETCH_BYTES_LEAST: u64 = 128 << 10;
-/// See [`PREFETCH_BYTES_LEAST`].
+/// See [`PREFETCH_BYTES_LEAST`]. Beyond it the prefetch grows while the reader waits for it all the same.
 pub const PREFETCH_BYTES: u64 = 2 << 20;
+/// The most that is prefetched for one reader is this part of the cache.
+pub const PREFETCH_SHARE: u64 = 4;
+/// And what an OST brings within this time at the rate that it reached, if that is more than [`PREFETCH_BYTES`].
+pub const PREFETCH_SOON: Duration = Duration::from_millis(500);
 /// For a reader in even steps of at most this, and [`DENSE_ALONE`] times what it reads, the bytes in between are read too: requests
 /// cost more than bytes.
 pub const DENSE_STEP_BYTES: u64 = 256 << 10;
@@ -121,7 +139,11 @@ pub const READER_GROUP_TERM: Duration = Duration::from_millis(100);
 /// Readers of one file that are looked at to keep them together.
 pub const READER_GROUP: usize = 64;
 /// Prefetched bytes in flight, of all files.
-pub const PREFETCH_IN_FLIGHT_BYTES: u64 = 16 << 20;
+pub const PREFETCH_IN_FLIGHT_BYTES: u64 = 32 << 20;
+/// Stripes shorter than this are prefetched with their neighbours on other OSTs.
+pub const STRIPE_ALONE_BYTES: u32 = 512 << 10;
+/// Of so many OSTs at most.
+pub const ACROSS_OSTS: usize = 4;
 /// After a read returned bytes that are not committed, nothing of the file is fetched into the cache for this long.
 pub const UNCOMMITTED_PAUSE: Duration = Duration::from_millis(100);
 /// Reads of a range whose bytes do not match their sums before they are reported as damaged.

@@ -6,6 +6,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -110,6 +111,15 @@ impl ReadHalf {
         node.check()?;
         node.membership().hear(epoch);
         Ok(())
+    }
+
+    /// How long a byte takes to the other side and back, as the network measures it; `None` within the machine.
+    pub fn round_trip(&self) -> Option<Duration> {
+        match &self.half {
+            ReadHalfInner::Real(r) => r.round_trip(),
+            ReadHalfInner::Sim(r) => r.round_trip(),
+            ReadHalfInner::Tls(r) => r.round_trip(),
+        }
     }
 
     /// Fills all of `buf`. Fails with `Disconnected` if the stream ends before. Not cancel-safe: a dropped read breaks

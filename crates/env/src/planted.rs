@@ -171,6 +171,14 @@ bugs! {
     ReplayTakesNewTime,
     /// A client acknowledges recalls and goes on using the leases.
     RecallIgnored,
+    /// Buffered bytes that are sent overtake older ones of the same place.
+    OlderBytesOvertaken,
+    /// The size is not raised after buffered bytes that went to several OSTs.
+    BufferedSizeNotRaised,
+    /// A sync does not wait for buffered bytes that are on their way.
+    SyncMissesSending,
+    /// A read does not wait for the client's own buffered bytes that are on their way.
+    ReadMissesSending,
     /// A data-write lease is returned before the buffered writes were sent: the client reports that they are, and they are not.
     FlushedBeforeSent,
     /// A client returns a directory's lease before its delayed changes are applied.

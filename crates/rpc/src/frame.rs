@@ -10,6 +10,7 @@ use std::{
     collections::VecDeque,
     fmt,
     rc::Rc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -134,6 +135,11 @@ impl FrameReader {
     /// The same, and counts their bytes.
     pub fn counting(half: ReadHalf, traffic: Rc<Traffic>) -> Self {
         Self { half, traffic }
+    }
+
+    /// How long a byte takes to the other side and back; `None` within the machine.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.half.round_trip()
     }
 
     /// Reads the next frame's header. Not cancel-safe, like all methods of this type.

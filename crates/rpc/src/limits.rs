@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// How often a session measures the round trip to its target, at most.
+pub const ROUND_TRIP_PAUSE: Duration = Duration::from_millis(50);
+/// The least that was measured counts for this long, and for as long again.
+pub const ROUND_TRIP_TERM: Duration = Duration::from_secs(5);
 /// The slot number of requests that belong to the connection, not to a slot: Connect, Ping, the steps of recovery.
 /// Replies are matched by sequence alone. They are never cached, and the requests are safe to repeat.
 pub const CONTROL_SLOT: u16 = u16::MAX;

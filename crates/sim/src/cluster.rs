@@ -73,6 +73,9 @@ pub struct ClusterOptions {
     pub certificate_life: Duration,
 }
 
+/// Of this an eighth is more than the longest write of the workload.
+const LARGE_WRITE_BACK_BYTES: u64 = 8 << 20;
+
 impl Default for ClusterOptions {
     fn default() -> Self {
         Self {
@@ -99,9 +102,11 @@ impl ClusterOptions {
         if server == 0 { self.mdt_bytes } else { self.ost_bytes }
     }
 
-    /// With a second network for one seed in three.
+    /// With a second network for one seed in three; for every other one clients that buffer any write also buffer large ones.
     pub fn for_seed(self, seed: u64) -> Self {
-        Self { second_network: seed.is_multiple_of(3), ..self }
+        let is_large = self.write_back_bytes > 0 && !seed.is_multiple_of(2);
+        let write_back_bytes = if is_large { LARGE_WRITE_BACK_BYTES } else { self.write_back_bytes };
+        Self { second_network: seed.is_multiple_of(3), write_back_bytes, ..self }
     }
 
     fn server(&self, target: TargetId, node: NodeId) -> Server {

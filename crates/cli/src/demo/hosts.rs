@@ -54,6 +54,11 @@ impl FromStr for Rate {
 }
 
 impl Rate {
+    /// What it is.
+    pub fn bits_per_s(self) -> u64 {
+        self.0
+    }
+
     /// Bytes of a burst.
     fn burst(self) -> u64 {
         (self.0 / 8 / TICKS).max(LEAST_BURST)
@@ -85,6 +90,11 @@ impl Wiring {
     /// Hosts with one interface each, which nothing limits.
     pub fn plain(hosts: usize) -> Self {
         Self { hosts, rails: 1, rate: None }
+    }
+
+    /// Hosts that somebody else joins.
+    pub fn without_rails(hosts: usize) -> Self {
+        Self { hosts, rails: 0, rate: None }
     }
 }
 

@@ -10,3 +10,4 @@ pub(crate) mod map;
 pub(crate) mod mount;
 pub(crate) mod peers;
 pub(crate) mod waits;
+pub(crate) mod window;

@@ -8,10 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::{
-    Address, Boxed, Env,
-    sync::{Notify, Semaphore},
-};
+use forebay_env::{Address, Boxed, Env, sync::Notify};
 use forebay_keys::Membership;
 use forebay_proto::{
     ClientId, Errno, Fid, TargetId, Uuid,
@@ -26,6 +23,7 @@ use crate::{
     session::{
         capabilities::{self, Capabilities},
         instance::{ClientInstance, instance_is_over},
+        window::DataWindow,
     },
     stats::Counters,
 };
@@ -34,7 +32,7 @@ use crate::{
 pub(crate) struct Peer {
     pub session: ClientSession,
     /// Data requests that may be in flight.
-    pub permits: Semaphore,
+    pub window: DataWindow,
     env: Env,
     counters: Counters,
 }
@@ -50,8 +48,12 @@ impl Peer {
 
     /// As [`Peer::call`], one of a bounded number in flight: for requests that carry data, either way.
     pub async fn data_call<O: Operation>(&self, request: &O, call: Call) -> Result<Called<O::Reply>, RpcError> {
-        let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
-        self.call(request, call).await
+        let _permit = self.window.enter().await;
+        let sent: usize = call.bulk.iter().map(Bytes::len).sum();
+        let called = self.call(request, call).await;
+        let received = called.as_ref().map_or(0, |called| called.bulk.len());
+        self.window.served(self.env.now(), (sent + received) as u64, self.session.round_trip());
+        called
     }
 }
 
@@ -150,6 +152,12 @@ impl Peers {
             return Err(ClientError::new(Errno::EIO, words));
         }
         Ok(self.get_or_start(id))
+    }
+
+    /// What may be in flight to an OST, in requests, and bytes per second that were reached; `None`: there is no session with it.
+    pub fn window_of(&self, ost: u32) -> Option<(usize, f64)> {
+        let peers = self.peers.borrow();
+        peers.get(&TargetId::ost(ost)).map(|peer| (peer.window.requests(), peer.window.bytes_per_s()))
     }
 
     /// The MDT has opened a file, and says what this node may do with its objects.
@@ -358,7 +366,7 @@ impl Peers {
         }
         Peer {
             session,
-            permits: Semaphore::new(self.options.rpcs_in_flight.max(1)),
+            window: DataWindow::new(self.options.rpcs_in_flight),
             env: self.env.clone(),
             counters: self.counters.clone(),
         }

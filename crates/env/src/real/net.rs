@@ -4,6 +4,7 @@ use std::{
     os::{fd::OwnedFd, unix::fs::MetadataExt},
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use super::{
 };
 use crate::{
     Address, EnvError, EnvErrorKind, EnvResult, Network, PeerIdentity, Stream,
+    limits::{TCP_SEND_BYTES, UNIX_SOCKET_BYTES},
     net::{ListenerHalf, ReadHalf, ReadHalfInner, WriteHalf, WriteHalfInner},
     network::beyond_loopback,
 };
@@ -110,11 +112,12 @@ pub(super) async fn connect(address: &Address, network: &Network) -> EnvResult<S
 fn tcp_stream(socket: TcpStream, peer: &str) -> EnvResult<Stream> {
     let error = |e| net_error(&format!("setting up the connection with {peer}"), &e);
     socket.set_nodelay(true).map_err(error)?;
+    socket::widen(&socket, TCP_SEND_BYTES);
     socket_stream(socket.into_std().map_err(error)?.into(), peer)
 }
 
 fn unix_stream(socket: UnixStream, peer: &str) -> EnvResult<Stream> {
-    socket::widen(&socket);
+    socket::widen(&socket, UNIX_SOCKET_BYTES);
     let socket = socket.into_std().map_err(|e| net_error(&format!("setting up the connection with {peer}"), &e))?;
     socket_stream(socket.into(), peer)
 }
@@ -184,6 +187,13 @@ impl RealListener {
 }
 
 impl RealReadHalf {
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        match self {
+            Self::Socket(half) => half.round_trip(),
+            Self::Mem(_) => None,
+        }
+    }
+
     pub(crate) async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
         match self {
             Self::Socket(half) => half.read_exact(buf).await,

@@ -4,11 +4,14 @@
 //! socket would wake its writer with every piece that it reads.
 
 use std::{
+    ffi::c_int,
     future::poll_fn,
     io::{self, IoSlice, IoSliceMut},
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     rc::Rc,
+    sync::LazyLock,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -42,21 +45,29 @@ pub(crate) struct SocketWriteHalf {
     peer: Rc<str>,
 }
 
-/// Enlarges a Unix socket's buffer for a large frame, beyond the system's bound if this user may. Any size that the
-/// system gives is enough for correctness.
-pub(super) fn widen(socket: &impl AsRawFd) {
-    for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
-        let bytes = UNIX_SOCKET_BYTES;
-        let length = size_of_val(&bytes) as libc::socklen_t;
-        // SAFETY: `bytes` is a readable int for the length of the call.
-        let answer = unsafe {
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const bytes).cast(), length)
-        };
-        if answer == 0 {
-            return;
+/// Enlarges a socket's send buffer, beyond the system's bound if this user may. Any size that the system gives is enough for
+/// correctness. A user who may not keeps what TCP chooses by itself where the bound is less than that.
+pub(super) fn widen(socket: &impl AsRawFd, bytes: c_int) {
+    let set = |option, value: c_int| {
+        let length = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: `value` is a readable int for the length of the call.
+        unsafe {
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const value).cast(), length) == 0
         }
+    };
+    if !set(libc::SO_SNDBUFFORCE, bytes) && (bytes <= UNIX_SOCKET_BYTES || *SYSTEM_BOUND >= TCP_SEND_BYTES_ALONE) {
+        set(libc::SO_SNDBUF, bytes);
     }
 }
+
+/// What a TCP socket may hold if nobody sets it, on most systems; a size that was set counts twice.
+const TCP_SEND_BYTES_ALONE: c_int = 2 << 20;
+
+/// The most that a user may set.
+static SYSTEM_BOUND: LazyLock<c_int> = LazyLock::new(|| {
+    let text = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
+});
 
 /// The two halves; the socket closes when both are dropped.
 pub(super) fn split(socket: Socket, peer: &str) -> (SocketReadHalf, SocketWriteHalf) {
@@ -116,6 +127,18 @@ fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 impl SocketReadHalf {
+    /// The network's own measure: it does not contain what waits in this machine, or at the other side's program.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        // SAFETY: all fields are numbers, for which zeros are valid.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut length = size_of_val(&info) as libc::socklen_t;
+        let fd = self.socket.fd.as_raw_fd();
+        // SAFETY: `info` is writable memory of `length` bytes for the length of the call.
+        let answer =
+            unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
+        (answer == 0 && info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
+    }
+
     pub(super) async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
         let mut filled = self.take_ahead(buf);
         while filled < buf.len() {

@@ -10,6 +10,7 @@ use std::{
     future::poll_fn,
     rc::Rc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
@@ -271,6 +272,12 @@ pub(crate) fn stream(world: &Rc<World>, connection: &Rc<Connection>, end: usize)
 }
 
 impl SimReadHalf {
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        let [here, there] = self.0.connection.nodes;
+        let network = self.0.world.network.borrow();
+        Some(network.links.get(here, there).latency + network.links.get(there, here).latency)
+    }
+
     pub(crate) async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {
         let (least, mut filled) = (buf.len(), 0);
         poll_fn(|cx| self.poll_read(cx, buf, least, &mut filled)).await.map(drop)

@@ -1,7 +1,7 @@
 //! The reading end. The transport reads into a buffer. A record is opened from there into the caller's memory if that
 //! has room for all of it, and else where it is.
 
-use std::{future::poll_fn, rc::Rc};
+use std::{future::poll_fn, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use rustls::{AlertDescription, ContentType, Error, InvalidMessage};
@@ -38,6 +38,10 @@ impl TlsReadHalf {
         schedule: Rc<KeySchedule>,
     ) -> Self {
         Self { inner, protection, key, incoming, rest: Bytes::new(), message: Vec::new(), schedule }
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.inner.round_trip()
     }
 
     pub(crate) async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {

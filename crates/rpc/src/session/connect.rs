@@ -229,6 +229,7 @@ pub(super) async fn read_replies(inner: &Rc<Inner>, reader: &mut FrameReader, li
         };
         let verdict = match received {
             Ok(received) => {
+                inner.round_trip.look(inner.env.now(), || reader.round_trip());
                 let verdict = inner.receive(received);
                 link.turns.done();
                 verdict

@@ -20,6 +20,7 @@ use super::{
     Capabilities, Lost, SessionOptions, SessionState, SessionStats,
     by_address::ByAddress,
     replay::{Entry, ReplayList},
+    round_trip::RoundTrip,
     slots::Slots,
 };
 use crate::{
@@ -49,6 +50,7 @@ pub(super) struct Inner {
     pub capabilities: RefCell<Option<Rc<dyn Capabilities>>>,
     pub restarted: RefCell<Option<RestartedHook>>,
     pub by_address: ByAddress,
+    pub round_trip: RoundTrip,
     /// Raised when the session is over for good.
     pub over: Latch,
     /// The phase changed, or a reply or a commit arrived: for tasks that wait for a condition of their own.
@@ -167,6 +169,7 @@ impl Inner {
             capabilities: RefCell::default(),
             restarted: RefCell::default(),
             by_address: ByAddress::default(),
+            round_trip: RoundTrip::default(),
             over: Latch::default(),
             changed: Notify::new(),
             attention: Notify::new(),

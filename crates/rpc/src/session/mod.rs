@@ -10,9 +10,10 @@ mod rails;
 mod recover;
 mod replay;
 mod reply;
+mod round_trip;
 mod slots;
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_env::{Boxed, Env};
@@ -266,6 +267,11 @@ impl ClientSession {
     /// The phase of the session.
     pub fn state(&self) -> SessionState {
         self.inner().state.borrow().phase
+    }
+
+    /// How long the network takes to the target and back, without queues; zero within the machine.
+    pub fn round_trip(&self) -> Duration {
+        self.inner().round_trip.get()
     }
 
     /// Counters.

@@ -38,6 +38,7 @@ mod scene;
 mod site;
 mod size_watches;
 mod slow_disk;
+mod streaming;
 mod tenants;
 mod times;
 mod truncates;

@@ -62,7 +62,7 @@ fn a_small_durable_write_at_home_is_one_request() {
     });
 }
 
-/// The file is as long as four requests to each OST. Reads of large ranges are as many requests as they need.
+/// The file is as long as four requests to each OST. Reads of large ranges are as many requests as they need, and so is a stream of them.
 #[test]
 fn a_read_of_several_stripes_is_one_request_per_object() {
     let scene = Scene::new(2, &["reader"]);
@@ -70,10 +70,18 @@ fn a_read_of_several_stripes_is_one_request_per_object() {
         let client = scene.mount(0).await;
         let file = begun(&client, b"f", 3).await;
         write(&client, &file, 0, 12 * REQUEST).await;
-        for (offset, length, expected) in [(0, 3 * REQUEST, 3), (STRIPE, 6 * REQUEST, 6)] {
+        for (offset, length, expected) in [(3 * STRIPE, 3 * REQUEST, 3), (STRIPE, 6 * REQUEST, 6)] {
             let read = async { assert_eq!(client.read(&file, offset, length).await.expect("it reads").len(), length) };
             assert_eq!(requests_of(&client, read).await, expected, "{length} bytes at {offset}");
         }
+        client.fsync(&file, false).await.expect("it syncs");
+        let stream = async {
+            for number in 0..4 {
+                let read = client.read(&file, number * 3 * REQUEST as u64, 3 * REQUEST).await.expect("it reads");
+                assert_eq!(read.len(), 3 * REQUEST);
+            }
+        };
+        assert_eq!(requests_of(&client, stream).await, 12, "a stream");
     });
 }
 

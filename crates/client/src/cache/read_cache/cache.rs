@@ -166,6 +166,16 @@ impl ReadCache {
         starts.into_iter().for_each(|start| inner.take_away(fid, start));
     }
 
+    /// Whoever streams through the file has read a range: what ended in it is not wanted any more.
+    pub fn forget_read(&self, fid: Fid, range: &Range<u64>) {
+        let mut inner = self.0.borrow_mut();
+        let Some(kept) = inner.files.get(&fid) else { return };
+        let is_read = |stretch: &Stretch| stretch.end <= range.end && matches!(stretch.body, Body::Here { .. });
+        let touched = kept.stretches.range(..range.end).rev().take_while(|(_, stretch)| stretch.end > range.start);
+        let starts: Vec<u64> = touched.filter(|(_, stretch)| is_read(stretch)).map(|(start, _)| *start).collect();
+        starts.into_iter().for_each(|start| inner.take_away(fid, start));
+    }
+
     /// Bytes of memory that are here, and bytes on their way.
     pub fn bytes(&self) -> (u64, u64) {
         let inner = self.0.borrow();

@@ -1,4 +1,4 @@
-//! Small reads: what was read is cached under a lease, and what will be read next is prefetched.
+//! What was read is cached under a lease, and what will be read next is prefetched. Large reads leave nothing behind.
 //!
 //! While the MDT leases a file's inode to this client, no other session has the file open for writing, nor cuts it:
 //! nobody else changes the file's bytes. The lease is recalled before anybody may. Ranges that this client changes
@@ -7,7 +7,7 @@
 //! Invariant: a read from the cache returns what the OSTs would have returned at some time during the call.
 //! Invariant: only committed bytes are cached: what a crash may take back is fetched again and again.
 //! Invariant: bounded by [`MountOptions::read_cache_bytes`](crate::MountOptions), and by as much that is in flight.
-//! Not here: large reads, which are worth requests of their own; leases (see `leases`).
+//! Not here: large reads that are not sequential, which are worth requests of their own; leases (see `leases`).
 
 mod cache;
 mod pattern;
@@ -32,13 +32,17 @@ impl Client {
     /// from the OSTs.
     pub(crate) async fn read_kept(&self, file: &OpenFile, range: &Range<u64>) -> Option<Vec<Bytes>> {
         let (state, fid) = (file.state(), file.fid());
-        if range.end - range.start > limits::CACHED_READ_BYTES || self.read_cache_bytes() == 0 {
+        if range.end - range.start > limits::STREAMED_READ_BYTES || self.read_cache_bytes() == 0 {
             return None;
         }
         let shared = state.reading.readers.has_others(file.handle(), self.env().now());
         let ahead = file.inner.pattern.borrow_mut().note(range, shared);
+        let streams = is_long(range);
+        if streams && !ahead.follows(range) {
+            return None;
+        }
         let leads = self.leads_others(file, range, &ahead);
-        for _ in 0..limits::CACHED_READ_ATTEMPTS {
+        for attempt in 0..limits::CACHED_READ_ATTEMPTS {
             let Some(lease) = self.inner.mdt.leases.data_is_ours(fid) else {
                 self.ask_for_lease(state);
                 return None;
@@ -48,15 +52,26 @@ impl Client {
             if wanted.is_empty() {
                 return Some(Vec::new());
             }
-            let gap = match self.inner.cache.read.find(fid, lease, &wanted) {
+            let cache = &self.inner.cache.read;
+            let gap = match cache.find(fid, lease, &wanted) {
                 Found::Here(parts) => {
                     self.inner.counters.read_kept(parts.iter().map(Bytes::len).sum());
                     if !leads {
                         self.read_ahead(state, lease, &ahead, range, size);
                     }
+                    if streams && !shared {
+                        cache.forget_read(fid, &wanted);
+                    }
                     return Some(parts);
                 }
                 Found::Coming(arrived) => {
+                    if attempt == 0 && ahead.follows(range) {
+                        file.inner.pattern.borrow_mut().waited(range.start, self.prefetch_most(state));
+                    }
+                    if streams && !leads {
+                        // Meanwhile, too.
+                        self.read_ahead(state, lease, &ahead, range, size);
+                    }
                     arrived.notified().await;
                     continue;
                 }
@@ -65,8 +80,16 @@ impl Client {
             if self.env().now() < state.reading.uncommitted_until.get() {
                 return None;
             }
+            if streams {
+                // All of it at once, whatever else is in flight.
+                self.fetch_gaps(state, lease, &wanted, &Fetch { ahead: &ahead, across: true, size }, |_| true);
+                if cache.first_gap(fid, lease, &wanted).is_some() {
+                    return None;
+                }
+                continue;
+            }
             let gap = gap.start..widened(&gap, &ahead).end;
-            let arrival = self.begin_fetch(state, lease, &gap, &ahead, size)?;
+            let arrival = self.begin_fetch(state, lease, &gap, &Fetch { ahead: &ahead, across: false, size })?;
             if !leads {
                 // Meanwhile, too.
                 self.read_ahead(state, lease, &ahead, range, size);
@@ -96,11 +119,22 @@ impl Client {
         self.inner.mdt.leases.keep_within(bytes / 4);
     }
 
+    /// What may be prefetched for one reader of a file at most: what its OSTs may have in flight, and no more than they bring soon.
+    fn prefetch_most(&self, file: &FileState) -> u64 {
+        let of_ost = |ost: u32| {
+            let (requests, bytes_per_s) = self.inner.peers.window_of(ost)?;
+            let in_flight = requests as u64 * u64::from(self.inner.options.max_rpc_bytes);
+            let soon = (bytes_per_s * limits::PREFETCH_SOON.as_secs_f64()) as u64;
+            Some(in_flight.min(soon.max(limits::PREFETCH_BYTES)))
+        };
+        let of_all: u64 = file.layout().osts().into_iter().filter_map(of_ost).sum();
+        of_all.max(limits::PREFETCH_BYTES).min(self.read_cache_bytes() / limits::PREFETCH_SHARE)
+    }
+
     /// A reader that goes on is so far ahead of others that it had better wait for what it reads.
     fn leads_others(&self, file: &OpenFile, read: &Range<u64>, ahead: &Ahead) -> bool {
-        let onwards = matches!(ahead, Ahead::Window(window) if window.start >= read.end);
         let (reader_group, kept) = (&file.state().reading.readers, self.read_cache_bytes());
-        reader_group.leads(file.handle(), onwards.then_some(read.end), kept, self.env().now())
+        reader_group.leads(file.handle(), ahead.follows(read).then_some(read.end), kept, self.env().now())
     }
 
     /// Bytes of a file are changed by this client until the answer is dropped.
@@ -141,17 +175,11 @@ impl Client {
         }));
     }
 
-    /// Somebody fetches the beginning of `gap`, in one piece of one OST: nobody waits for an OST that he wants nothing of.
-    fn begin_fetch(
-        &self,
-        file: &FileState,
-        lease: LeaseNumber,
-        gap: &Range<u64>,
-        ahead: &Ahead,
-        size: u64,
-    ) -> Option<Arrival> {
-        let (cache, fid) = (&self.inner.cache.read, file.fid);
-        let whole = match ahead {
+    /// Somebody fetches the beginning of `gap`, in one piece of one OST: nobody waits for an OST that he wants nothing of. Or across
+    /// short stripes: else there would be many small requests.
+    fn begin_fetch(&self, file: &FileState, lease: LeaseNumber, gap: &Range<u64>, what: &Fetch<'_>) -> Option<Arrival> {
+        let (cache, fid, size) = (&self.inner.cache.read, file.fid, what.size);
+        let whole = match what.ahead {
             // What lies between the steps is somebody else's.
             Ahead::Steps(_) => gap.clone(),
             // For scattered reads in a file that would not be cached as a whole anyway, only the requested range is
@@ -169,10 +197,10 @@ impl Client {
             from = first.end;
         }
         // Requests of one reader are as long as each other.
-        let most = u64::from(self.inner.options.max_rpc_bytes);
-        let end = whole.end.min((from / most + 1) * most);
-        let piece = file.layout().pieces(from, end - from).into_iter().next();
-        let end = match piece {
+        let unit = self.unit_at(file, from, what.across);
+        let end = whole.end.min((from / unit.bytes + 1) * unit.bytes);
+        let end = match file.layout().pieces(from, end - from).into_iter().next() {
+            Some(_) if unit.is_across => end,
             Some(piece) if piece.file_offset <= from => end.min(piece.file_offset + piece.length),
             Some(piece) => piece.file_offset,
             None => end,
@@ -213,19 +241,23 @@ impl Client {
         self.inner.mdt.leases.data_is_ours(fid) == Some(lease)
     }
 
-    /// Fetches what is expected after a read, if there is little left of it.
+    /// Fetches what is expected after a read, if there is little left of it; for large reads, as soon as any of it is missing.
     fn read_ahead(&self, file: &Rc<FileState>, lease: LeaseNumber, ahead: &Ahead, read: &Range<u64>, size: u64) {
         match ahead {
             Ahead::Nothing => {}
             Ahead::Window(window) => {
-                let half = (window.end - window.start) / 2;
+                let streams = is_long(read);
                 let near = match window.start >= read.end {
-                    true => window.start..window.start + half,
-                    false => window.end - half..window.end,
+                    _ if streams => window.clone(),
+                    true => window.start..window.start + (window.end - window.start) / 2,
+                    false => window.end - (window.end - window.start) / 2..window.end,
                 };
                 let near = near.start.min(size)..near.end.min(size);
                 if self.inner.cache.read.first_gap(file.fid, lease, &near).is_some() {
-                    self.fetch_gaps(file, lease, &self.whole_units(window), ahead, size);
+                    let across = streams && self.env().now() >= file.reading.no_steps_until.get();
+                    let window = self.whole_units(file, window, across);
+                    let what = Fetch { ahead, across, size };
+                    self.fetch_gaps(file, lease, &window, &what, |client| client.may_fetch_ahead(file));
                 }
             }
             Ahead::Steps(steps) => self.fetch_steps(file, lease, ahead, steps, size),
@@ -237,31 +269,77 @@ impl Client {
         self.inner.cache.read.bytes().1 < room && self.env().now() >= file.reading.uncommitted_until.get()
     }
 
+    /// What is fetched at a time around `at`.
+    fn unit_at(&self, file: &FileState, at: u64, across: bool) -> Unit {
+        let (request, layout) = (u64::from(self.inner.options.max_rpc_bytes), file.layout());
+        let short = layout.components.iter().find(|component| {
+            let is_here = component.start <= at && at < component.end;
+            is_here && across && component.stripe_bytes < limits::STRIPE_ALONE_BYTES
+        });
+        // As much of each object as one request has.
+        let objects = short.map_or(1, |component| component.osts.len().clamp(1, limits::ACROSS_OSTS) as u64);
+        Unit { bytes: request * objects, is_across: objects > 1 }
+    }
+
     /// A window of several requests ends where a request does.
-    fn whole_units(&self, window: &Range<u64>) -> Range<u64> {
-        let unit = u64::from(self.inner.options.max_rpc_bytes);
+    fn whole_units(&self, file: &FileState, window: &Range<u64>, across: bool) -> Range<u64> {
+        let unit = self.unit_at(file, window.start, across).bytes;
         match window.end - window.start >= limits::PREFETCH_BYTES {
             true => window.start..window.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
             false => window.clone(),
         }
     }
 
-    fn fetch_gaps(&self, file: &Rc<FileState>, lease: LeaseNumber, range: &Range<u64>, ahead: &Ahead, size: u64) {
-        let cache = &self.inner.cache.read;
-        let range = range.start.min(size)..range.end.min(size);
+    /// Fetches what is missing of a range, in the background, while `may` says so.
+    fn fetch_gaps(
+        &self,
+        file: &Rc<FileState>,
+        lease: LeaseNumber,
+        range: &Range<u64>,
+        what: &Fetch<'_>,
+        may: impl Fn(&Self) -> bool,
+    ) {
+        let (cache, across) = (&self.inner.cache.read, what.across);
+        let range = range.start.min(what.size)..range.end.min(what.size);
         while let Some(gap) = cache.first_gap(file.fid, lease, &range) {
-            if !self.may_fetch_ahead(file) {
+            if !may(self) {
                 return;
             }
-            let Some(arrival) = self.begin_fetch(file, lease, &gap, ahead, size) else { return };
+            let Some(arrival) = self.begin_fetch(file, lease, &gap, what) else { return };
             let (client, file) = (self.clone(), file.clone());
             drop(self.env().spawn(async move {
                 // An OST that is away does not take the room of all others.
                 let fetch = client.fetch(&file, lease, arrival);
-                let _ = client.env().timeout(limits::PREFETCH_TERM, fetch).await;
+                let fetched = client.env().timeout(limits::PREFETCH_TERM, fetch).await;
+                if across && fetched.is_err() {
+                    // One that is slow takes its neighbours along.
+                    file.reading.no_steps_until.set(client.env().now() + limits::NO_STEPS_PAUSE);
+                }
             }));
         }
     }
+}
+
+/// How something is fetched.
+struct Fetch<'a> {
+    /// For a reader of whom this is expected.
+    ahead: &'a Ahead,
+    /// Short stripes together with their neighbours.
+    across: bool,
+    /// Size of the file.
+    size: u64,
+}
+
+/// What is fetched at a time.
+struct Unit {
+    bytes: u64,
+    /// Of several OSTs.
+    is_across: bool,
+}
+
+/// A read that is streamed.
+fn is_long(read: &Range<u64>) -> bool {
+    read.end - read.start > limits::CACHED_READ_BYTES
 }
 
 /// A gap in what is read, with what is expected right behind it.

@@ -12,6 +12,10 @@ pub(crate) struct Pattern {
     step: i64,
     /// Reads that went on as the one before.
     streak: u32,
+    /// How often the largest prefetch has doubled.
+    grown: u32,
+    /// No further doubling before this offset.
+    grows_from: u64,
 }
 
 /// What is expected.
@@ -36,7 +40,11 @@ impl Pattern {
             true if step != 0 || goes_on => self.streak.saturating_add(1),
             _ => 0,
         };
+        if self.streak == 0 {
+            (self.grown, self.grows_from) = (0, 0);
+        }
         (self.step, self.last) = (step, range.clone());
+        let window = |streak| self.window(streak, range.end - range.start);
         // All that lies in between costs less than a request for each read.
         let times = if shared { limits::DENSE_SHARED } else { limits::DENSE_ALONE };
         let dense = limits::DENSE_STEP_BYTES.min(times * (range.end - range.start)).max(limits::DENSE_STEP_LEAST);
@@ -56,11 +64,34 @@ impl Pattern {
             }
         }
     }
+
+    /// The reader that went on at `at` waits for what was prefetched for it. If as much as usual was, it will be twice as much, up to
+    /// `most` bytes, when the reader has come through that.
+    pub fn waited(&mut self, at: u64, most: u64) {
+        let length = self.last.end - self.last.start;
+        let now = self.window(self.streak, length);
+        if now == self.largest(length) && 2 * now <= most && at >= self.grows_from {
+            self.grown += 1;
+            self.grows_from = at.saturating_add(2 * now);
+        }
+    }
+
+    /// How far ahead a reader is read that went on so often, each time by `length`.
+    fn window(&self, streak: u32, length: u64) -> u64 {
+        let first = limits::PREFETCH_BYTES_LEAST.max(if length > limits::CACHED_READ_BYTES { 2 * length } else { 0 });
+        (first << streak.saturating_sub(1).min(16)).min(self.largest(length))
+    }
+
+    fn largest(&self, length: u64) -> u64 {
+        limits::PREFETCH_BYTES.max(2 * length) << self.grown
+    }
 }
 
-/// How far ahead a reader is read that went on so often.
-fn window(streak: u32) -> u64 {
-    (limits::PREFETCH_BYTES_LEAST << streak.saturating_sub(1).min(16)).min(limits::PREFETCH_BYTES)
+impl Ahead {
+    /// What follows the read is expected next.
+    pub fn follows(&self, read: &Range<u64>) -> bool {
+        matches!(self, Self::Window(window) if window.start >= read.end)
+    }
 }
 
 fn steps(range: &Range<u64>, step: i64, count: u64) -> Vec<Range<u64>> {

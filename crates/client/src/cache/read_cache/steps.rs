@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, ops::Range, rc::Rc};
 
 use super::{
-    Ahead,
+    Ahead, Fetch,
     cache::{Arrival, LeaseNumber},
 };
 use crate::{Client, file::FileState, limits};
@@ -28,13 +28,13 @@ impl Client {
         if self.env().now() < file.reading.no_steps_until.get() || !steps.get(steps.len() / 2).is_some_and(is_missing) {
             return;
         }
-        let mut arrivals = Vec::new();
+        let (mut arrivals, what) = (Vec::new(), Fetch { ahead, across: false, size });
         'steps: for mut step in steps {
             while let Some(gap) = cache.first_gap(file.fid, lease, &step) {
                 if !self.may_fetch_ahead(file) {
                     break 'steps;
                 }
-                let Some(arrival) = self.begin_fetch(file, lease, &gap, ahead, size) else { break };
+                let Some(arrival) = self.begin_fetch(file, lease, &gap, &what) else { break };
                 step.start = arrival.range.end;
                 arrivals.push(arrival);
             }

@@ -133,12 +133,10 @@ impl Model {
         }
         self.here.bytes.set(self.here.bytes.get() + file.client.parts.bytes() as u64 - before);
         self.here.pieces.set(self.here.pieces.get() + file.client.parts.pieces() as u64 - pieces_before);
-        let (first, last) = (offset, offset + length as u64 - 1);
-        let whole = self.here.take(&mut file.client.parts, |parts| {
-            [first, last].into_iter().filter_map(|at| parts.take_whole_unit(at)).collect()
-        });
+        let end = offset + length as u64;
+        let whole = self.here.take(&mut file.client.parts, |parts| parts.take_whole_units(offset, end));
         assert!(whole.iter().all(|run| run.len() as u64 == UNIT), "seed {}: a whole unit is a unit", self.seed);
-        file.send(whole, self.seed);
+        whole.into_iter().for_each(|unit| file.send(vec![unit], self.seed));
     }
 
     /// What is old, or everything, is sent.

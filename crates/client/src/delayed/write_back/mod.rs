@@ -1,8 +1,9 @@
-//! Small writes under a lease on the file's data: acknowledged here, sent gathered.
+//! Writes under a lease on the file's data: acknowledged here, sent behind the program; small ones gathered.
 //!
 //! While this client alone has a file open (the MDT's data-write lease), nobody else can tell where its bytes are. They
 //! are sent as soon as a unit of requests is whole, and when they are [`limits::BUFFER_AGE`] old. They are sent before any
-//! other operation on the file, when the lease is recalled, and before the last close.
+//! other operation on the file, when the lease is recalled, and before the last close. So a program that writes on does not wait for
+//! round trips, until so much is on its way as may be buffered.
 //!
 //! Invariant: bytes for one place are sent one after another, in the order in which they were written.
 //! Invariant: what cannot be sent is a loss of the file: its handles report it (see `FileState::lose`).
@@ -52,7 +53,7 @@ impl Client {
         instance: ClientInstance,
     ) -> bool {
         let holds = self.inner.mdt.leases.holds(file.fid());
-        if data.len() <= limits::BUFFERED_WRITE_BYTES && holds == Holds::Nothing {
+        if self.is_short_enough(data.len()) && holds == Holds::Nothing {
             self.ask_for_data(file);
         }
         if data.len() <= limits::BUFFERED_WRITE_BYTES && holds != Holds::All && self.may_buffer_any(file) {
@@ -103,16 +104,11 @@ impl Client {
 
     fn try_buffer(&self, file: &OpenFile, offset: u64, data: &Payload) -> Buffering {
         let (inner, state, length) = (&self.inner, file.state(), data.len());
-        let bound = inner.options.write_back_bytes;
         if state.set_attr.borrow().is_none() && inner.delayed.has(Scope::SetAttr(state.fid)) {
             // A time that is being set comes before this.
             return Buffering::Send;
         }
-        if !self.may_buffer_any(file)
-            || length > limits::BUFFERED_WRITE_BYTES
-            || length as u64 > bound
-            || state.inline.is_there()
-        {
+        if !self.may_buffer_any(file) || !self.is_short_enough(length) || state.inline.is_there() {
             return Buffering::Send;
         }
         let holds = inner.mdt.leases.may_keep(file.fid());
@@ -124,7 +120,7 @@ impl Client {
             return Buffering::Send;
         }
         let here = &inner.write_back;
-        if here.bytes.get() + length as u64 > bound {
+        if !here.has_room_for(length as u64, inner.options.write_back_bytes) {
             // Others may fill it with what no server takes just now.
             return if state.buffered.borrow().is_clean() { Buffering::Send } else { Buffering::Wait };
         }
@@ -148,7 +144,7 @@ impl Client {
         file.inner.wrote.set(true);
         state.time_changes();
         let mut kept = state.buffered.borrow_mut();
-        if offset > state.size.borrow().seen().max(kept.parts.end()) {
+        if offset > state.size.borrow().seen().max(kept.end()) {
             state.activity.sparse.set(true);
         }
         if kept.parts.is_empty() {
@@ -166,12 +162,25 @@ impl Client {
         here.pieces.set(here.pieces.get() + kept.parts.pieces() as u64 - pieces_before);
         // In a file that is shared no unit becomes whole.
         let is_much = holds == Holds::Ranges && kept.parts.bytes() >= limits::RANGES_SEND_BYTES;
-        let whole = here.take(&mut kept.parts, |parts| match is_much {
-            true => parts.take_all(),
-            false => [offset, at - 1].into_iter().filter_map(|at| parts.take_whole_unit(at)).collect(),
-        });
+        if is_much {
+            let all = here.take(&mut kept.parts, Parts::take_all);
+            drop(kept);
+            return self.send_runs(state, all);
+        }
+        // Each unit by itself: one request, which raises the size too.
+        let whole: Vec<Run> = here.take(&mut kept.parts, |parts| parts.take_whole_units(offset, at));
         drop(kept);
-        self.send_runs(state, whole);
+        self.send_batches(state, whole.into_iter().map(|unit| vec![unit]));
+    }
+
+    /// A write of this length may be buffered.
+    fn is_short_enough(&self, length: usize) -> bool {
+        let bound = self.inner.options.write_back_bytes;
+        let most = match length <= limits::BUFFERED_WRITE_BYTES {
+            true => bound,
+            false => (bound / limits::WRITE_BEHIND_SHARE).min(limits::WRITE_BEHIND_BYTES as u64),
+        };
+        length as u64 <= most
     }
 
     /// Writes through this handle need not be durable when they are acknowledged.
@@ -192,7 +201,7 @@ impl Client {
         self.inner.peers.mdt().session.hurry();
         loop {
             let arrived = file.arrived.notified();
-            if file.buffered.borrow().has_sent(next) {
+            if file.buffered.borrow().has_sent(next) || planted(Bug::SyncMissesSending) {
                 break;
             }
             arrived.await;
@@ -228,7 +237,11 @@ impl Client {
         let state = file.state();
         let outside = self.see_all(state).await?;
         // What lies within the size that the servers know does not depend on what is kept elsewhere.
-        if end > state.size.borrow().seen() || state.buffered.borrow().touches(start, end) {
+        let touches = match planted(Bug::ReadMissesSending) {
+            true => state.buffered.borrow().parts.touches(start, end),
+            false => end > state.size.borrow().seen() || state.buffered.borrow().touches(start, end),
+        };
+        if touches {
             self.flush_own_writes_through(file).await?;
         }
         Ok(outside)
@@ -273,12 +286,17 @@ impl Client {
 
     /// Sends what was taken out of the file's parts.
     fn send_runs(&self, file: &Rc<FileState>, runs: Vec<Run>) {
+        self.send_batches(file, [runs]);
+    }
+
+    /// The same in several batches, each by itself.
+    fn send_batches(&self, file: &Rc<FileState>, batches: impl IntoIterator<Item = Vec<Run>>) {
         let mut kept = file.buffered.borrow_mut();
         let by = if kept.parts.is_empty() { kept.by.take() } else { kept.by.clone() };
         if kept.parts.is_empty() {
             self.inner.write_back.files.borrow_mut().remove(&file.fid);
         }
-        if !runs.is_empty() {
+        for runs in batches.into_iter().filter(|runs| !runs.is_empty()) {
             let by = by.clone().expect("somebody has written it");
             let number = kept.next;
             kept.next += 1;
@@ -297,7 +315,7 @@ impl Client {
         let _busy = file.busy();
         loop {
             let arrived = file.arrived.notified();
-            if !file.buffered.borrow().has_to_wait(number) {
+            if !file.buffered.borrow().has_to_wait(number) || planted(Bug::OlderBytesOvertaken) {
                 break;
             }
             arrived.await;

@@ -72,11 +72,13 @@ impl Parts {
         self.parts.insert(offset, data);
     }
 
-    /// If the unit around `offset` is whole, all of it.
-    pub fn take_whole_unit(&mut self, offset: u64) -> Option<Run> {
-        let unit = offset / self.unit_bytes;
-        (self.units.get(&unit)?.bytes == self.unit_bytes)
-            .then(|| self.take(unit * self.unit_bytes, (unit + 1) * self.unit_bytes).remove(0))
+    /// The units that `[start, end)` touches and that are whole, each by itself.
+    pub fn take_whole_units(&mut self, start: u64, end: u64) -> Vec<Run> {
+        let whole = |(number, unit): (&u64, &Unit)| (unit.bytes == self.unit_bytes).then_some(*number);
+        let touched = self.units.range(start / self.unit_bytes..end.div_ceil(self.unit_bytes));
+        let whole: Vec<u64> = touched.filter_map(whole).collect();
+        let mut take = |unit: u64| self.take(unit * self.unit_bytes, (unit + 1) * self.unit_bytes).remove(0);
+        whole.into_iter().map(&mut take).collect()
     }
 
     /// All units of which something has been here for `age`, in pieces without gaps. It is `now`.
@@ -184,8 +186,9 @@ mod tests {
                 written[offset as usize..][..length].copy_from_slice(&bytes);
                 let now = Time(dice.below(50));
                 parts.insert(offset, bytes.into(), now);
-                if let Some(run) = parts.take_whole_unit(offset) {
-                    assert_eq!((run.offset, run.len() as u64), (offset / UNIT * UNIT, UNIT), "seed {seed}");
+                for run in parts.take_whole_units(offset, offset + length as u64) {
+                    let is_touched = offset < run.end() && run.offset < offset + length as u64;
+                    assert_eq!((run.offset % UNIT, run.len() as u64, is_touched), (0, UNIT, true), "seed {seed}");
                     sizes += run.len();
                     filled(vec![run], &mut sent);
                 }
@@ -224,11 +227,21 @@ mod tests {
         let mut parts = Parts::new(UNIT);
         parts.insert(50, vec![1; 60].into(), Time(0));
         parts.insert(50, Bytes::new(), Time(0));
-        assert_eq!(parts.take_whole_unit(50), None);
+        assert_eq!(parts.take_whole_units(50, 110), []);
         parts.insert(0, vec![2; 70].into(), Time(0));
-        let run = parts.take_whole_unit(3).expect("it is whole");
+        let run = parts.take_whole_units(3, 4).remove(0);
         assert_eq!(run.parts.concat(), [vec![2; 70], vec![1; 30]].concat());
         assert_eq!((parts.bytes(), parts.end()), (10, 110));
+    }
+
+    #[test]
+    fn a_long_write_gives_its_whole_units_one_by_one_and_keeps_its_ends() {
+        let mut parts = Parts::new(UNIT);
+        parts.insert(150, vec![1; 400].into(), Time(0));
+        let units: Vec<_> = parts.take_whole_units(150, 550).iter().map(|run| (run.offset, run.len())).collect();
+        assert_eq!(units, [(200, 100), (300, 100), (400, 100)]);
+        assert!(parts.touches(150, 200) && parts.touches(500, 550));
+        assert_eq!(parts.bytes(), 100);
     }
 
     #[test]
