@@ -6,6 +6,7 @@
 
 mod against;
 mod cluster;
+mod distance;
 pub mod document;
 mod ext4;
 mod floor;
@@ -19,6 +20,7 @@ mod namespace;
 mod prediction;
 pub mod process;
 mod protection;
+mod site;
 mod store;
 pub mod summary;
 mod syscalls;
@@ -64,7 +66,7 @@ pub struct Plan {
 type Section = fn(&forebay::Forebay, &Plan) -> Outcome<String>;
 
 /// The names of the document's sections.
-const SECTIONS: [(&str, Section); 12] = [
+const SECTIONS: [(&str, Section); 13] = [
     ("store", store::measure),
     ("namespace", namespace::measure),
     ("mount", mount::measure),
@@ -74,6 +76,7 @@ const SECTIONS: [(&str, Section); 12] = [
     ("syscalls", syscalls::measure),
     ("levels", levels::measure),
     ("protection", protection::measure),
+    ("distance", distance::measure),
     ("prediction", prediction::measure),
     ("against", against::measure),
     ("before-leases", against::before_leases),

@@ -3,16 +3,10 @@
 //! First over loopback TCP without a mount: client and server share this machine's processors, so a rate falls by all that
 //! both sides do more. Then between two hosts (network namespaces), through a mount, as programs use it.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
-
 use super::{
     Outcome, Plan,
-    cluster::write_once,
     forebay::{Forebay, Measured},
-    process::{Pids, output},
+    site::Site,
     summary::{Values, commands, table},
 };
 use crate::hosts::{Apart, Protection, Rate, Wiring};
@@ -117,7 +111,7 @@ fn between_hosts(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     let mut costs = [(); KINDS.len()].map(|()| [(); JOBS.len()].map(|()| Cost::default()));
     for _ in 0..plan.rounds() {
         for ((_, _, protection), costs) in KINDS.into_iter().zip(&mut costs) {
-            Site::make(forebay, plan, protection, Wiring::plain(2))?.measure(plan, costs)?;
+            measure_jobs(&near(forebay, plan, protection, Wiring::plain(2))?, plan, costs)?;
         }
     }
     let row = |(number, job): (usize, &Job)| {
@@ -150,7 +144,7 @@ fn over_rails(forebay: &Forebay, plan: &Plan) -> Outcome<String> {
     for _ in 0..plan.rounds() {
         for (rails, costs) in (1..).zip(&mut costs) {
             let wiring = Wiring { hosts: 2, rails, rate: Some(rate) };
-            Site::make(forebay, plan, Protection::Tls, wiring)?.measure(plan, costs)?;
+            measure_jobs(&near(forebay, plan, Protection::Tls, wiring)?, plan, costs)?;
         }
     }
     let row = |number: usize| {
@@ -176,70 +170,25 @@ fn items(plan: &Plan) -> &'static str {
     plan.size("4000", "1000", "20")
 }
 
-/// One MDT and one OST on a host, and a mount on another. Dropping it takes the cluster down.
-struct Site<'a> {
-    forebay: &'a Forebay,
-    apart: Apart,
-    dir: PathBuf,
-    mnt: PathBuf,
+fn near<'a>(forebay: &'a Forebay, plan: &Plan, protection: Protection, wiring: Wiring) -> Outcome<Site<'a>> {
+    Site::make(forebay, plan, |dir| Apart::wired(dir, protection, wiring))
 }
 
-impl<'a> Site<'a> {
-    fn make(forebay: &'a Forebay, plan: &Plan, protection: Protection, wiring: Wiring) -> Outcome<Self> {
-        let (dir, mnt) = (plan.dir.join("apart"), plan.dir.join("mnt-apart"));
-        std::fs::create_dir_all(&mnt).map_err(|error| format!("cannot make {}: {error}", mnt.display()))?;
-        let apart = Apart::wired(&dir, protection, wiring)?;
-        let site = Self { forebay, apart, dir, mnt };
-        let ost_size = plan.size("4GiB", "1GiB", "256MiB");
-        let mut up = forebay.command(&["up", "--osts", "1", "--ost-size", ost_size, "--mdt-size"]);
-        up.arg(plan.size("1GiB", "1GiB", "256MiB")).args(site.apart.up_options());
-        site.run_with_servers(up.arg("--no-mount").arg(&site.dir))?;
-        site.run_with_servers(forebay.command(&["down"]).arg(&site.dir))?;
-        ["OST0000", "MDT0000"].iter().try_for_each(|target| write_once(&site.dir.join(target).join("data")))?;
-        site.run_with_servers(forebay.command(&["up", "--no-mount"]).arg(&site.dir))?;
-        site.apart.admit(forebay, &site.dir)?;
-        Ok(site)
+/// Measures as many jobs as there are costs.
+fn measure_jobs(site: &Site<'_>, plan: &Plan, costs: &mut [Cost]) -> Outcome {
+    let (block, items) = (block(plan), items(plan));
+    for (job, cost) in JOBS.iter().zip(costs) {
+        let ior = ["ior", "-F", "-t", "1MiB", "-b", block, "-N", PROCESSES, "-e"];
+        let names = ["mdtest", "-N", PROCESSES, "-n", items, "-F", "-u"];
+        let measured = site.bench(&match job.phase {
+            "write" => [&ior[..], &["-w", "-k"]].concat(),
+            "read" => [&ior[..], &["-r"]].concat(),
+            "file-create" => [&names[..], &["-C"]].concat(),
+            _ => [&names[..], &["-T"]].concat(),
+        })?;
+        cost.add(&measured, job.phase, job.cpu.0)?;
     }
-
-    fn run_with_servers(&self, command: &mut Command) -> Outcome {
-        output(self.apart.with_servers(command)?).map(drop)
-    }
-
-    /// Measures as many jobs as there are costs.
-    fn measure(&self, plan: &Plan, costs: &mut [Cost]) -> Outcome {
-        let (mnt, block, items) = (self.mnt.to_string_lossy().into_owned(), block(plan), items(plan));
-        for (job, cost) in JOBS.iter().zip(costs) {
-            let mut mount = self.forebay.command(&["mount"]);
-            output(self.apart.with_mounts(mount.args(self.apart.mount_arguments()).arg(&self.mnt))?)?;
-            let (servers, mounts) = (Pids::of("serve", &self.dir), Pids::of("mount", Path::new(&mnt)));
-            if servers.0.is_empty() || mounts.0.is_empty() {
-                return Err("the servers' and the mount's processes are not found".into());
-            }
-            let pids: Vec<String> = servers.0.iter().chain(&mounts.0).map(u32::to_string).collect();
-            let (pids, ior) = (pids.join(","), ["ior", "-F", "-t", "1MiB", "-b", block, "-N", PROCESSES, "-e"]);
-            let names = ["mdtest", "-N", PROCESSES, "-n", items, "-F", "-u"];
-            let bench: &[&str] = match job.phase {
-                "write" => &[&ior[..], &["-w", "-k"]].concat(),
-                "read" => &[&ior[..], &["-r"]].concat(),
-                "file-create" => &[&names[..], &["-C"]].concat(),
-                _ => &[&names[..], &["-T"]].concat(),
-            };
-            let measured = self.forebay.bench(&[bench, &["--cpu-of", &pids, &mnt]].concat())?;
-            cost.add(&measured, job.phase, job.cpu.0)?;
-            output(&mut self.forebay.command(&["umount", &mnt]))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Site<'_> {
-    fn drop(&mut self) {
-        let _ = self.forebay.command(&["umount", "--force"]).arg(&self.mnt).output();
-        if let Err(error) = self.run_with_servers(self.forebay.command(&["down", "--force"]).arg(&self.dir)) {
-            eprintln!("xtask: {error}");
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use super::{Hosts, Wiring, address};
+use super::{Distance, Hosts, Lines, Wiring, address};
 use crate::figures::{Outcome, forebay::Forebay};
 
 /// Port of the MGS. The other servers have the ports behind it.
@@ -29,6 +29,9 @@ pub enum Protection {
 
 /// The two hosts. Dropping this removes them.
 pub struct Apart {
+    /// Ends before the hosts do.
+    #[allow(dead_code)] // it is there to be dropped
+    lines: Option<Lines>,
     hosts: Hosts,
     rails: usize,
     protection: Protection,
@@ -45,10 +48,19 @@ impl Apart {
     /// The same with other connections.
     pub fn wired(cluster: &Path, protection: Protection, wiring: Wiring) -> Outcome<Self> {
         let hosts = Hosts::make(&format!("fb{}", std::process::id()), Wiring { hosts: MOUNTS, ..wiring })?;
-        let apart = Self { hosts, rails: wiring.rails, protection, member: cluster.with_extension("member") };
+        let apart =
+            Self { lines: None, hosts, rails: wiring.rails, protection, member: cluster.with_extension("member") };
         if protection == Protection::None {
             [SERVERS, MOUNTS].into_iter().try_for_each(|host| apart.join_loopbacks(host))?;
         }
+        Ok(apart)
+    }
+
+    /// Hosts that are far from each other, with encrypted connections.
+    pub fn far(cluster: &Path, distance: Distance) -> Outcome<Self> {
+        let mut apart = Self::wired(cluster, Protection::Tls, Wiring::without_rails(MOUNTS))?;
+        apart.lines = Some(Lines::between(&apart.hosts, MOUNTS, distance)?);
+        apart.rails = 1;
         Ok(apart)
     }
 

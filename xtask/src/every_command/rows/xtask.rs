@@ -47,7 +47,7 @@ pub const ROWS: &[Row] = &[
     xtask("figures --only memory,syscalls --least --print --dir {d}/f2 --program {forebay}", "peak memory"),
     xtask("figures --only protection --least --print --dir {d}/f7 --program {forebay}", "stats per second"),
     xtask("figures --only mount --least --print --dir {d}/f3 --program {forebay}", "file per process, Forebay"),
-    xtask("figures --only names-mount,trees --least --print --dir {d}/f4 --program {forebay}", "% of fuse-floor")
+    xtask("figures --only names-mount,trees,distance --least --print --dir {d}/f4 --program {forebay}", "% of fuse-floor")
         .long("starts hundreds of programs, and servers again and again"),
     xtask("figures --only prediction,levels --least --print --dir {d}/f5 --program {forebay}", "predicted")
         .long("measures a quiet machine, and twelve devices that are made slow"),
@@ -61,6 +61,7 @@ pub const ROWS: &[Row] = &[
     xtask("laboratory --page", "").long("writes docs/laboratory.md; a test compares that page with the results"),
     xtask("hosts 2 --rails 2 --rate 1gbit", "fb-host2: 10.77.0.2 10.77.1.2"),
     xtask("hosts --remove", "namespaces are removed"),
+    xtask("hosts 2 --rate 2gbit --round-trip 19ms --loss 0.001", "packets were dropped").beside("Ctrl-C removes them", &[]),
     xtask("every-command --list --only cluster,targets,bench,sim,xtask --dir {d}/e --program {forebay}", "forebay sim wall"),
     xtask("every-command --long --list --dir {d}/e2 --program {forebay}", "with --long"),
     xtask("package --dir {d}/deb --program {forebay}", "forebay_0.1.0_"),
