@@ -42,6 +42,8 @@ pub const UNLINKS_WAIT: Duration = Duration::from_secs(1);
 pub const REOPEN_PAUSE: Duration = Duration::from_millis(100);
 /// Times that an append guesses the end of the file at its home before it reserves an offset.
 pub const APPEND_GUESSES: usize = 4;
+/// Bytes of writes that a file takes while its create is pending.
+pub const PENDING_CREATE_BYTES: u64 = 1 << 20;
 /// With more OSTs, writes to a file whose create is pending are not buffered: all of them would have to grant space.
 pub const PENDING_CREATE_OSTS: usize = 64;
 /// How long such writes may take to be sent after the create came back without a lease on the data.
@@ -54,6 +56,11 @@ pub const BUFFERED_WRITE_BYTES: usize = 256 << 10;
 pub const WRITE_BEHIND_BYTES: usize = 4 << 20;
 /// A write above [`BUFFERED_WRITE_BYTES`] is buffered only if it takes at most this part of what may be buffered.
 pub const WRITE_BEHIND_SHARE: u64 = 8;
+/// Longer writes are buffered while no more is than the file's OSTs take in this time at the rate that they reached, or
+/// [`WRITE_BEHIND_LEAST`]: whoever recalls the lease waits for it.
+pub const WRITE_BEHIND_TERM: Duration = Duration::from_secs(1);
+/// See [`WRITE_BEHIND_TERM`].
+pub const WRITE_BEHIND_LEAST: u64 = 8 << 20;
 /// How long a write is buffered.
 pub const BUFFER_AGE: Duration = Duration::from_millis(50);
 /// Files of which capabilities are remembered.

@@ -5,8 +5,8 @@
 //!
 //! Invariant: writes and SETATTRs on a pending create are part of the file before the create counts as replied, and before anything
 //! else is done with the file.
-//! Invariant: no more bytes than may be inline data ([`Client::most_inline`]), in order from the first byte on, and only while every OST
-//! has granted space for all that this client may buffer.
+//! Invariant: no more than [`limits::PENDING_CREATE_BYTES`], in order from the first byte on, and only while every OST has granted space
+//! for all that this client may buffer.
 
 use std::rc::Rc;
 
@@ -31,11 +31,10 @@ impl Client {
         data: &Payload,
     ) -> bool {
         let (here, length) = (&self.inner.write_back, data.len() as u64);
-        let most = self.most_inline(on_pending.attr.inline_bound()) as u64;
         if on_pending.instance != self.inner.instance() {
             return false;
         }
-        let fits = offset == on_pending.bytes && on_pending.bytes + length <= most;
+        let fits = offset == on_pending.bytes && on_pending.bytes + length <= limits::PENDING_CREATE_BYTES;
         let may = self.level() != CommitLevel::Commit && here.has_room_for(length, self.inner.options.write_back_bytes);
         if length == 0 || !fits || !may || !self.all_osts_have_room(length) {
             return false;

@@ -51,7 +51,8 @@ impl Runner {
 
     /// Writes the first bytes of a file whose create is pending, if the client accepts them.
     pub(super) fn write_early(&mut self, coming: &PendingFile, id: NodeId) {
-        let length = 1 + self.dice.below(6_000);
+        let longest = [6_000, 300_000][self.dice.below(2) as usize];
+        let length = 1 + self.dice.below(longest);
         let tag = self.dice.roll() | 1;
         if coming.write(0, &fill(tag, 0, length as usize).into()) {
             self.say(&format!("wrote {tag:#x} at 0 + {length}, early"));

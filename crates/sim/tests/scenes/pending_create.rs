@@ -165,7 +165,7 @@ fn large_or_late_writes_on_a_pending_create_wait_and_overwrite_earlier_bytes() {
             assert!(!coming.write(5, &vec![9; 10].into()), "not the first");
             assert!(coming.write(0, &vec![1; 10_000].into()));
             assert!(!coming.write(0, &vec![9; 10].into()), "over it");
-            assert!(!coming.write(10_000, &vec![9; 7_000].into()), "too many");
+            assert!(!coming.write(10_000, &vec![9; 1 << 20].into()), "too many");
             let file = coming.file().await.expect("it comes");
             assert!(!coming.write(10_000, &vec![9; 10].into()), "it is there");
             let length = [4usize, 20_000, 3 << 20][seed as usize % 3];

@@ -14,7 +14,7 @@ mod pattern;
 mod reader_group;
 mod steps;
 
-use std::{ops::Range, rc::Rc};
+use std::{ops::Range, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use forebay_env::{Bug, Time, planted};
@@ -82,7 +82,8 @@ impl Client {
             }
             if streams {
                 // All of it at once, whatever else is in flight.
-                self.fetch_gaps(state, lease, &wanted, &Fetch { ahead: &ahead, across: true, size }, |_| true);
+                let what = Fetch { ahead: &ahead, across: true, size };
+                self.fetch_gaps(state, lease, &wanted, &what, None);
                 if cache.first_gap(fid, lease, &wanted).is_some() {
                     return None;
                 }
@@ -241,23 +242,24 @@ impl Client {
         self.inner.mdt.leases.data_is_ours(fid) == Some(lease)
     }
 
-    /// Fetches what is expected after a read, if there is little left of it; for large reads, as soon as any of it is missing.
+    /// Fetches what is expected after a read, if there is little left of it; for large reads, and over a long path, as soon as any of it
+    /// is missing.
     fn read_ahead(&self, file: &Rc<FileState>, lease: LeaseNumber, ahead: &Ahead, read: &Range<u64>, size: u64) {
         match ahead {
             Ahead::Nothing => {}
             Ahead::Window(window) => {
                 let streams = is_long(read);
                 let near = match window.start >= read.end {
-                    _ if streams => window.clone(),
+                    _ if streams || window.end - window.start > limits::PREFETCH_BYTES => window.clone(),
                     true => window.start..window.start + (window.end - window.start) / 2,
                     false => window.end - (window.end - window.start) / 2..window.end,
                 };
                 let near = near.start.min(size)..near.end.min(size);
                 if self.inner.cache.read.first_gap(file.fid, lease, &near).is_some() {
                     let across = streams && self.env().now() >= file.reading.no_steps_until.get();
-                    let window = self.whole_units(file, window, across);
+                    let window = self.soon(file, &self.whole_units(file, window, across), read);
                     let what = Fetch { ahead, across, size };
-                    self.fetch_gaps(file, lease, &window, &what, |client| client.may_fetch_ahead(file));
+                    self.fetch_gaps(file, lease, &window, &what, Some(limits::PREFETCH_TERM));
                 }
             }
             Ahead::Steps(steps) => self.fetch_steps(file, lease, ahead, steps, size),
@@ -290,27 +292,39 @@ impl Client {
         }
     }
 
-    /// Fetches what is missing of a range, in the background, while `may` says so.
+    /// What of a window behind a read its OSTs bring soon, as far as is known: over a slow path the rest would come too late.
+    fn soon(&self, file: &FileState, window: &Range<u64>, read: &Range<u64>) -> Range<u64> {
+        let bytes_per_s: f64 =
+            file.layout().osts().into_iter().filter_map(|ost| self.inner.peers.window_of(ost)).map(|of| of.1).sum();
+        if bytes_per_s == 0.0 || window.start < read.end {
+            return window.clone();
+        }
+        let soon = (bytes_per_s * limits::PREFETCH_SOON.as_secs_f64()) as u64;
+        window.start..window.end.min(window.start.saturating_add(soon.max(limits::PREFETCH_BYTES_LEAST)))
+    }
+
+    /// Fetches what is missing of a range, in the background. Within a `term`: ahead of its reader, and no more than may be.
     fn fetch_gaps(
         &self,
         file: &Rc<FileState>,
         lease: LeaseNumber,
         range: &Range<u64>,
         what: &Fetch<'_>,
-        may: impl Fn(&Self) -> bool,
+        term: Option<Duration>,
     ) {
         let (cache, across) = (&self.inner.cache.read, what.across);
         let range = range.start.min(what.size)..range.end.min(what.size);
         while let Some(gap) = cache.first_gap(file.fid, lease, &range) {
-            if !may(self) {
+            if term.is_some() && !self.may_fetch_ahead(file) {
                 return;
             }
             let Some(arrival) = self.begin_fetch(file, lease, &gap, what) else { return };
             let (client, file) = (self.clone(), file.clone());
             drop(self.env().spawn(async move {
-                // An OST that is away does not take the room of all others.
                 let fetch = client.fetch(&file, lease, arrival);
-                let fetched = client.env().timeout(limits::PREFETCH_TERM, fetch).await;
+                let Some(term) = term else { return drop(fetch.await) };
+                // An OST that is away does not take the room of all others.
+                let fetched = client.env().timeout(term, fetch).await;
                 if across && fetched.is_err() {
                     // One that is slow takes its neighbours along.
                     file.reading.no_steps_until.set(client.env().now() + limits::NO_STEPS_PAUSE);

@@ -15,7 +15,7 @@ pub(crate) mod space;
 use std::{collections::BTreeSet, rc::Rc};
 
 use forebay_env::{Bug, Time, planted};
-use forebay_proto::{Fid, message::CommitLevel};
+use forebay_proto::{Fid, Layout, message::CommitLevel};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
@@ -120,7 +120,7 @@ impl Client {
             return Buffering::Send;
         }
         let here = &inner.write_back;
-        if !here.has_room_for(length as u64, inner.options.write_back_bytes) {
+        if !here.has_room_for(length as u64, self.most_buffered(length, &layout)) {
             // Others may fill it with what no server takes just now.
             return if state.buffered.borrow().is_clean() { Buffering::Send } else { Buffering::Wait };
         }
@@ -171,6 +171,17 @@ impl Client {
         let whole: Vec<Run> = here.take(&mut kept.parts, |parts| parts.take_whole_units(offset, at));
         drop(kept);
         self.send_batches(state, whole.into_iter().map(|unit| vec![unit]));
+    }
+
+    /// Bytes that may be buffered once a write of this length is.
+    fn most_buffered(&self, length: usize, layout: &Layout) -> u64 {
+        let bound = self.inner.options.write_back_bytes;
+        if length <= limits::BUFFERED_WRITE_BYTES {
+            return bound;
+        }
+        let rates = layout.osts().into_iter().filter_map(|ost| self.inner.peers.window_of(ost)).map(|of| of.1);
+        let soon = (rates.sum::<f64>() * limits::WRITE_BEHIND_TERM.as_secs_f64()) as u64;
+        bound.min(soon.max(limits::WRITE_BEHIND_LEAST))
     }
 
     /// A write of this length may be buffered.
