@@ -16,8 +16,8 @@ pub const RPCS_IN_FLIGHT_MOST: usize = forebay_proto::limits::SLOTS as usize - 1
 pub const WINDOW_GAIN: f64 = 1.5;
 /// Over such times the rate of requests is measured.
 pub const RATE_INTERVAL: Duration = Duration::from_millis(50);
-/// And the highest of so many counts.
-pub const RATE_INTERVALS: usize = 20;
+/// And the highest of this time counts.
+pub const RATE_TERM: Duration = Duration::from_secs(3);
 /// Most bytes of one call of read, write or append.
 pub const CALL_BYTES: usize = 1 << 30;
 /// Fids left in the leased sequence when the next sequence is requested.
@@ -42,6 +42,8 @@ pub const UNLINKS_WAIT: Duration = Duration::from_secs(1);
 pub const REOPEN_PAUSE: Duration = Duration::from_millis(100);
 /// Times that an append guesses the end of the file at its home before it reserves an offset.
 pub const APPEND_GUESSES: usize = 4;
+/// How long an operation that could be delayed waits for a slot before it is sent like others.
+pub const SLOT_WAIT: Duration = Duration::from_millis(200);
 /// Bytes of writes that a file takes while its create is pending.
 pub const PENDING_CREATE_BYTES: u64 = 1 << 20;
 /// With more OSTs, writes to a file whose create is pending are not buffered: all of them would have to grant space.

@@ -28,6 +28,8 @@ pub const POOLED_BYTES_MAX: usize = 8 << 20;
 /// Bytes that a TCP socket may have sent without an acknowledgement: enough for 10 Gb/s over 20 ms. By itself the kernel stops at 4 MiB in
 /// many systems. It takes memory only for what is on its way.
 pub const TCP_SEND_BYTES: i32 = 16 << 20;
+/// Bytes that may wait in a TCP socket before they are sent: two large frames.
+pub const TCP_UNSENT_BYTES: i32 = 2 << 20;
 /// Bytes that a Unix socket may hold: a frame of 1 MiB goes out in one call, and wakes its reader rarely.
 pub const UNIX_SOCKET_BYTES: i32 = 2 << 20;
 /// How long a shard polls for the next small message before it sleeps. A wake-up on another processor takes 30 to 80

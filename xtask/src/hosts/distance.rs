@@ -229,7 +229,10 @@ impl Relay {
             }
             let free_at = start + self.distance.takes(on_the_wire(&packet));
             self.ports[from].free_at = free_at;
-            self.ports[to - 1].line.push_back((free_at + self.distance.round_trip / 2, packet));
+            let (line, due) = (&mut self.ports[to - 1].line, free_at + self.distance.round_trip / 2);
+            // Packets of other hosts may be due later.
+            let at = line.iter().rposition(|(other, _)| *other <= due).map_or(0, |before| before + 1);
+            line.insert(at, (due, packet));
         }
         true
     }

@@ -9,10 +9,10 @@ use forebay_proto::{
     Errno, Fid,
     message::{Op, Operation},
 };
-use forebay_rpc::{Call, Called, RpcError};
+use forebay_rpc::{Call, Called, Reservation, RpcError};
 
 use super::queue::{OpNumber, Scope};
-use crate::{Client, ClientError, client::Inner, tasks::Counted};
+use crate::{Client, ClientError, client::Inner, limits, tasks::Counted};
 
 /// A close that has begun: [`Scope::Closes`] waits until this is dropped.
 pub struct CloseBegun {
@@ -67,6 +67,37 @@ impl Client {
                 ended.await;
             }
         })
+    }
+
+    /// Delays an operation. If the session only lacks a slot for it, tries again when it has one: without that the operation would wait for
+    /// all that are delayed, and then for a reply of its own. `None`: the MDT has to execute it.
+    pub(crate) async fn with_slot<T>(&self, delay: impl Fn() -> Option<T>) -> Option<T> {
+        let until = self.env().now() + limits::SLOT_WAIT;
+        loop {
+            self.inner.delayed.lacked_slot.set(false);
+            if let Some(delayed) = delay() {
+                return Some(delayed);
+            }
+            let now = self.env().now();
+            if !self.inner.delayed.lacked_slot.get() || now >= until {
+                return None;
+            }
+            // Requests that wait for others to go with hold slots, too.
+            let session = self.inner.peers.mdt().session.clone();
+            session.hurry();
+            if !matches!(self.env().timeout(until.since(now), session.reservable()).await, Ok(true)) {
+                return None;
+            }
+        }
+    }
+
+    /// A slot for an operation that is delayed. `None`: there is none to spare.
+    pub(crate) fn reserve_slot(&self, bytes: usize) -> Option<Reservation> {
+        let session = &self.inner.peers.mdt().session;
+        let slot = session.reserve(bytes);
+        // Without space to pin, waiting for a slot would not help.
+        self.inner.delayed.lacked_slot.set(slot.is_none() && !session.has_slot_to_spare());
+        slot
     }
 
     /// Asks the MDT after the delayed operations in `scope` were executed.

@@ -281,7 +281,7 @@ impl Client {
         if caller.uid != 0 && !owner_may || self.is_guarded(dir.uid) {
             return None;
         }
-        let slot = self.inner.peers.mdt().session.reserve(bytes + limits::CHANGE_BYTES)?;
+        let slot = self.reserve_slot(bytes + limits::CHANGE_BYTES)?;
         let now_ns = self.env().unix_time().0;
         (dir.mtime_ns, dir.ctime_ns) = (now_ns, now_ns);
         Some(Answerable { slot, dir, now_ns })

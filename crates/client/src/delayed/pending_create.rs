@@ -35,7 +35,8 @@ impl Client {
             return false;
         }
         let fits = offset == on_pending.bytes && on_pending.bytes + length <= limits::PENDING_CREATE_BYTES;
-        let may = self.level() != CommitLevel::Commit && here.has_room_for(length, self.inner.options.write_back_bytes);
+        let most = self.most_buffered((on_pending.bytes + length) as usize, self.inner.peers.osts());
+        let may = self.level() != CommitLevel::Commit && here.has_room_for(length, most);
         if length == 0 || !fits || !may || !self.all_osts_have_room(length) {
             return false;
         }
@@ -160,7 +161,7 @@ impl Client {
         if osts.is_empty() || osts.len() > limits::PENDING_CREATE_OSTS {
             return false;
         }
-        let more = cost(length, 1);
+        let more = cost(length, self.cuts(length as usize));
         let lacking = here.room.lacking(osts.iter().copied(), here.held() + more);
         if lacking.is_empty() {
             self.check_grants(osts);

@@ -79,7 +79,7 @@ impl Client {
             None => {
                 // The file's bytes may go along.
                 let bytes = INLINE_BYTES + 2 * limits::CHANGE_BYTES;
-                let slot = inner.peers.mdt().session.reserve(bytes)?;
+                let slot = self.reserve_slot(bytes)?;
                 *set_attr = Some(DelayedSetAttr { slot, changes, at_ns, since: self.env().now() });
                 inner.delayed.queue.borrow_mut().add_set_attr(fid);
             }

@@ -1,6 +1,10 @@
 //! What a client has delayed: the queue, and files whose create is in it.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
 
 use forebay_env::sync::Notify;
 use forebay_proto::{Fid, message::Attr};
@@ -25,6 +29,8 @@ pub(crate) struct Delayed {
     pub waiting: UnderWay,
     /// An operation has ended, or can be sent now.
     pub ended: Notify,
+    /// The last operation was not delayed because the session had no slot for it.
+    pub lacked_slot: Cell<bool>,
 }
 
 impl Delayed {

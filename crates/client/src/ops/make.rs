@@ -79,7 +79,7 @@ impl Client {
         rdev: u64,
         symlink: &[u8],
     ) -> ClientResult<Attr> {
-        if let Some(attr) = self.delay_make(caller, parent, name, mode, symlink) {
+        if let Some(attr) = self.with_slot(|| self.delay_make(caller, parent, name, mode, symlink)).await {
             return Ok(attr);
         }
         let (name, symlink) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(symlink));

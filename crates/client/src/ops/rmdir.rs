@@ -9,7 +9,7 @@ impl Client {
     /// Removes an empty directory.
     pub fn rmdir<'a>(&'a self, caller: &'a Caller, parent: Fid, name: &'a [u8]) -> Boxed<'a, ClientResult<()>> {
         Box::pin(async move {
-            if self.delay_rmdir(caller, parent, name) {
+            if self.with_slot(|| self.delay_rmdir(caller, parent, name).then_some(())).await.is_some() {
                 return Ok(());
             }
             let request = Rmdir { caller: caller.clone(), parent, name: Bytes::copy_from_slice(name), at_ns: 0 };

@@ -29,7 +29,7 @@ impl Client {
             if changes.atime.is_some() {
                 self.inner.cache.accesses.forget(fid);
             }
-            if let Some(attr) = self.delay_set_attr(caller, fid, &changes) {
+            if let Some(attr) = self.with_slot(|| self.delay_set_attr(caller, fid, &changes)).await {
                 return Ok(attr);
             }
             let request = changes.request(caller, fid, open.map_or(0, OpenFile::handle));

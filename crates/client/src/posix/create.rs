@@ -15,7 +15,7 @@ impl Client {
         mode: u32,
         open: OpenMode,
     ) -> ClientResult<(Attr, PendingFile)> {
-        if let Some(pending) = self.create_delayed(caller, parent, name, mode, open) {
+        if let Some(pending) = self.with_slot(|| self.create_delayed(caller, parent, name, mode, open)).await {
             return Ok(pending);
         }
         let (attr, file) = self.create(caller, parent, name, mode, open, LayoutSpec::inherit()).await?;

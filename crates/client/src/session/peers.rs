@@ -48,7 +48,7 @@ impl Peer {
 
     /// As [`Peer::call`], one of a bounded number in flight: for requests that carry data, either way.
     pub async fn data_call<O: Operation>(&self, request: &O, call: Call) -> Result<Called<O::Reply>, RpcError> {
-        let _permit = self.window.enter().await;
+        let _permit = self.window.enter(|| self.env.now()).await;
         let sent: usize = call.bulk.iter().map(Bytes::len).sum();
         let called = self.call(request, call).await;
         let received = called.as_ref().map_or(0, |called| called.bulk.len());
@@ -157,7 +157,12 @@ impl Peers {
     /// What may be in flight to an OST, in requests, and bytes per second that were reached; `None`: there is no session with it.
     pub fn window_of(&self, ost: u32) -> Option<(usize, f64)> {
         let peers = self.peers.borrow();
-        peers.get(&TargetId::ost(ost)).map(|peer| (peer.window.requests(), peer.window.bytes_per_s()))
+        peers.get(&TargetId::ost(ost)).map(|peer| (peer.window.requests(), peer.window.bytes_per_s(self.env.now())))
+    }
+
+    /// Bytes per second that these OSTs reached lately; 0: that is not known.
+    pub fn bytes_per_s(&self, osts: impl IntoIterator<Item = u32>) -> f64 {
+        osts.into_iter().filter_map(|ost| self.window_of(ost)).map(|(_, bytes_per_s)| bytes_per_s).sum()
     }
 
     /// The MDT has opened a file, and says what this node may do with its objects.

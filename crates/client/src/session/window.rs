@@ -28,6 +28,7 @@ struct State {
     requests: usize,
     /// Permits that are still to be taken back.
     excess: usize,
+    in_flight: usize,
     rates: Rates,
 }
 
@@ -38,8 +39,8 @@ struct Rates {
     began: Time,
     requests: u64,
     bytes: u64,
-    /// Requests and bytes per second of earlier intervals, the last one at the end.
-    past: VecDeque<(f64, f64)>,
+    /// When earlier intervals ended, and requests and bytes per second of them, the last one at the end.
+    past: VecDeque<(Time, f64, f64)>,
 }
 
 /// One of the requests in flight.
@@ -52,13 +53,22 @@ impl DataWindow {
     /// Of a target that may have `least` requests in flight at any distance.
     pub fn new(least: usize) -> Self {
         let least = least.max(1);
-        let state = State { least, requests: least, excess: 0, rates: Rates::default() };
+        let state = State { least, requests: least, excess: 0, in_flight: 0, rates: Rates::default() };
         Self { permits: Semaphore::new(least), state: RefCell::new(state) }
     }
 
     /// Waits until one more request may be in flight.
-    pub async fn enter(&self) -> DataPermit<'_> {
+    pub async fn enter(&self, now: impl FnOnce() -> Time) -> DataPermit<'_> {
         let permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        if self.state.borrow().in_flight == 0 {
+            // What went before is a rest, which says nothing about the rate.
+            self.state.borrow_mut().rates.begin(now());
+        }
+        self.hold(permit)
+    }
+
+    fn hold<'a>(&'a self, permit: SemaphorePermit<'a>) -> DataPermit<'a> {
+        self.state.borrow_mut().in_flight += 1;
         DataPermit { window: self, permit: Some(permit) }
     }
 
@@ -68,7 +78,7 @@ impl DataWindow {
         if !state.rates.served(now, bytes) {
             return;
         }
-        let wanted = state.rates.in_round_trip(round_trip).ceil() as usize;
+        let wanted = state.rates.in_round_trip(now, round_trip).ceil() as usize;
         let requests = (state.least + wanted).min(limits::RPCS_IN_FLIGHT_MOST.max(state.least));
         if requests > state.requests {
             let kept = state.excess.min(requests - state.requests);
@@ -85,15 +95,16 @@ impl DataWindow {
         self.state.borrow().requests
     }
 
-    /// Bytes per second that were reached lately.
-    pub fn bytes_per_s(&self) -> f64 {
-        self.state.borrow().rates.best().1
+    /// Bytes per second that were reached lately; 0: there were too few requests to tell.
+    pub fn bytes_per_s(&self, now: Time) -> f64 {
+        self.state.borrow().rates.best(now).1
     }
 }
 
 impl Drop for DataPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.window.state.borrow_mut();
+        state.in_flight -= 1;
         if state.excess > 0 {
             state.excess -= 1;
             if let Some(permit) = self.permit.take() {
@@ -104,6 +115,11 @@ impl Drop for DataPermit<'_> {
 }
 
 impl Rates {
+    /// From now on there are requests in flight.
+    fn begin(&mut self, now: Time) {
+        (self.began, self.requests, self.bytes) = (now, 0, 0);
+    }
+
     /// True: an interval has ended.
     fn served(&mut self, now: Time, bytes: u64) -> bool {
         self.requests += 1;
@@ -112,27 +128,24 @@ impl Rates {
         if passed < limits::RATE_INTERVAL {
             return false;
         }
-        // The first one after a rest would be long, and says nothing.
-        let (requests, bytes) = (std::mem::take(&mut self.requests), std::mem::take(&mut self.bytes));
-        self.began = now;
-        if passed > 4 * limits::RATE_INTERVAL {
-            return false;
-        }
-        self.past.push_back((requests as f64 / passed.as_secs_f64(), bytes as f64 / passed.as_secs_f64()));
-        if self.past.len() > limits::RATE_INTERVALS {
+        let per_s = |count: u64| count as f64 / passed.as_secs_f64();
+        self.past.push_back((now, per_s(self.requests), per_s(self.bytes)));
+        while self.past.front().is_some_and(|(ended, ..)| now.since(*ended) > limits::RATE_TERM) {
             self.past.pop_front();
         }
+        self.begin(now);
         true
     }
 
     /// The highest rates.
-    fn best(&self) -> (f64, f64) {
-        self.past.iter().fold((0.0, 0.0), |best, rate| (rate.0.max(best.0), rate.1.max(best.1)))
+    fn best(&self, now: Time) -> (f64, f64) {
+        let recent = self.past.iter().filter(|(ended, ..)| now.since(*ended) <= limits::RATE_TERM);
+        recent.fold((0.0, 0.0), |best, (_, requests, bytes)| (requests.max(best.0), bytes.max(best.1)))
     }
 
     /// Requests that are to be in flight for the sake of the distance.
-    fn in_round_trip(&self, round_trip: Duration) -> f64 {
-        limits::WINDOW_GAIN * self.best().0 * round_trip.as_secs_f64()
+    fn in_round_trip(&self, now: Time, round_trip: Duration) -> f64 {
+        limits::WINDOW_GAIN * self.best(now).0 * round_trip.as_secs_f64()
     }
 }
 
@@ -160,28 +173,28 @@ mod tests {
     #[test]
     fn a_near_target_has_the_least_and_a_far_one_what_the_path_holds() {
         let (window, mut now) = (DataWindow::new(8), Time(1 << 40));
+        window.state.borrow_mut().rates.begin(now);
         assert_eq!(window.requests(), 8);
         assert!(windows(&window, &mut now, MS / 20, 2000.0, 30) <= 9);
         // 2 Gb/s over 19 ms hold 4.5 requests.
-        let far = windows(&window, &mut now, 19 * MS, 238.0, 60);
+        let far = windows(&window, &mut now, 19 * MS, 238.0, 100);
         assert!((12..=16).contains(&far), "{far}");
         // 40 Gb/s hold 90.
         let faster = windows(&window, &mut now, 19 * MS, 4770.0, 100);
         assert!(faster >= limits::RPCS_IN_FLIGHT_MOST.min(98), "{faster}");
-        let near = windows(&window, &mut now, MS / 20, 2000.0, 30);
+        let near = windows(&window, &mut now, MS / 20, 2000.0, 80);
         assert!(near <= 9, "{near}");
     }
 
     #[test]
     fn permits_follow_the_window_both_ways() {
         let (window, mut now) = (DataWindow::new(2), Time(1 << 40));
+        window.state.borrow_mut().rates.begin(now);
         windows(&window, &mut now, 19 * MS, 1000.0, 60);
         let all = window.requests();
         assert!(all > 20 && window.permits.available_permits() == all);
-        let held: Vec<_> = (0..all).map(|_| window.permits.try_acquire().expect("it is free")).collect();
-        let held: Vec<_> =
-            held.into_iter().map(|permit| DataPermit { window: &window, permit: Some(permit) }).collect();
-        windows(&window, &mut now, MS / 20, 100.0, 40);
+        let held: Vec<_> = (0..all).map(|_| window.hold(window.permits.try_acquire().expect("it is free"))).collect();
+        windows(&window, &mut now, MS / 20, 100.0, 80);
         let fewer = window.requests();
         assert!(fewer < 5, "{fewer}");
         drop(held);
@@ -189,10 +202,18 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_says_nothing_about_the_rate() {
+    fn a_rest_says_nothing_about_the_rate_and_a_slow_request_does() {
         let window = DataWindow::new(8);
-        window.served(Time(1 << 40), 1 << 20, 19 * MS);
-        window.served(Time(1 << 41), 1 << 20, 19 * MS);
-        assert_eq!((window.requests(), window.bytes_per_s()), (8, 0.0));
+        let enter = |at| {
+            window.state.borrow_mut().rates.begin(at);
+            window.served(at + MS, 1 << 20, 19 * MS);
+        };
+        enter(Time(1 << 40));
+        let later = Time(1 << 41);
+        enter(later);
+        assert_eq!((window.requests(), window.bytes_per_s(later)), (8, 0.0));
+        window.served(later + 1000 * MS, 1 << 20, 19 * MS);
+        assert_eq!(window.bytes_per_s(later + 1000 * MS), f64::from(2 << 20));
+        assert_eq!(window.bytes_per_s(later + 9000 * MS), 0.0, "it was long ago");
     }
 }

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     Address, EnvError, EnvErrorKind, EnvResult, Network, PeerIdentity, Stream,
-    limits::{TCP_SEND_BYTES, UNIX_SOCKET_BYTES},
     net::{ListenerHalf, ReadHalf, ReadHalfInner, WriteHalf, WriteHalfInner},
     network::beyond_loopback,
 };
@@ -112,12 +111,12 @@ pub(super) async fn connect(address: &Address, network: &Network) -> EnvResult<S
 fn tcp_stream(socket: TcpStream, peer: &str) -> EnvResult<Stream> {
     let error = |e| net_error(&format!("setting up the connection with {peer}"), &e);
     socket.set_nodelay(true).map_err(error)?;
-    socket::widen(&socket, TCP_SEND_BYTES);
+    socket::widen_tcp(&socket);
     socket_stream(socket.into_std().map_err(error)?.into(), peer)
 }
 
 fn unix_stream(socket: UnixStream, peer: &str) -> EnvResult<Stream> {
-    socket::widen(&socket, UNIX_SOCKET_BYTES);
+    socket::widen_unix(&socket);
     let socket = socket.into_std().map_err(|e| net_error(&format!("setting up the connection with {peer}"), &e))?;
     socket_stream(socket.into(), peer)
 }

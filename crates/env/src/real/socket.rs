@@ -20,7 +20,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 use super::{busy_poll, errors::net_error};
 use crate::{
     EnvError, EnvErrorKind, EnvResult,
-    limits::{READ_AHEAD_BYTES, UNIX_SOCKET_BYTES},
+    limits::{READ_AHEAD_BYTES, TCP_SEND_BYTES, TCP_UNSENT_BYTES, UNIX_SOCKET_BYTES},
 };
 
 /// Parts passed to one sendmsg(2); they lie on the stack.
@@ -45,28 +45,34 @@ pub(crate) struct SocketWriteHalf {
     peer: Rc<str>,
 }
 
-/// Enlarges a socket's send buffer, beyond the system's bound if this user may. Any size that the system gives is enough for
-/// correctness. A user who may not keeps what TCP chooses by itself where the bound is less than that.
-pub(super) fn widen(socket: &impl AsRawFd, bytes: c_int) {
-    let set = |option, value: c_int| {
-        let length = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: `value` is a readable int for the length of the call.
-        unsafe {
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const value).cast(), length) == 0
-        }
-    };
-    if !set(libc::SO_SNDBUFFORCE, bytes) && (bytes <= UNIX_SOCKET_BYTES || *SYSTEM_BOUND >= TCP_SEND_BYTES_ALONE) {
-        set(libc::SO_SNDBUF, bytes);
+/// Enlarges a Unix socket's buffer for a large frame, beyond the system's bound if this user may. Any size that the
+/// system gives is enough for correctness.
+pub(super) fn widen_unix(socket: &impl AsRawFd) {
+    if !set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, UNIX_SOCKET_BYTES) {
+        set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, UNIX_SOCKET_BYTES);
     }
 }
 
-/// What a TCP socket may hold if nobody sets it, on most systems; a size that was set counts twice.
-const TCP_SEND_BYTES_ALONE: c_int = 2 << 20;
+/// Lets a TCP socket have more on its way than the kernel lets it by itself, if this user may. What waits in the socket before it is
+/// sent is bounded apart from that, so that of several streams the faster one takes more.
+pub(super) fn widen_tcp(socket: &impl AsRawFd) {
+    // The kernel counts a size that was set twice.
+    if *SYSTEM_BYTES < 2 * i64::from(TCP_SEND_BYTES) {
+        set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, TCP_SEND_BYTES);
+    }
+    set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, TCP_UNSENT_BYTES);
+}
 
-/// The most that a user may set.
-static SYSTEM_BOUND: LazyLock<c_int> = LazyLock::new(|| {
-    let text = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap_or_default();
-    text.trim().parse().unwrap_or_default()
+fn set(socket: &impl AsRawFd, level: c_int, option: c_int, value: c_int) -> bool {
+    let length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: `value` is a readable int for the length of the call.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) == 0 }
+}
+
+/// What the kernel gives a TCP socket at most by itself.
+static SYSTEM_BYTES: LazyLock<i64> = LazyLock::new(|| {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap_or_default();
+    text.split_ascii_whitespace().nth(2).and_then(|bytes| bytes.parse().ok()).unwrap_or_default()
 });
 
 /// The two halves; the socket closes when both are dropped.
@@ -127,7 +133,7 @@ fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 impl SocketReadHalf {
-    /// The network's own measure: it does not contain what waits in this machine, or at the other side's program.
+    /// The least that the network measured within minutes: it contains no queue, here, on the way, or at the other side's program.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         // SAFETY: all fields are numbers, for which zeros are valid.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -136,7 +142,8 @@ impl SocketReadHalf {
         // SAFETY: `info` is writable memory of `length` bytes for the length of the call.
         let answer =
             unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
-        (answer == 0 && info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
+        let is_known = answer == 0 && !matches!(info.tcpi_min_rtt, 0 | u32::MAX);
+        is_known.then(|| Duration::from_micros(info.tcpi_min_rtt.into()))
     }
 
     pub(super) async fn read_exact(&mut self, buf: &mut [u8]) -> EnvResult<()> {

@@ -199,7 +199,17 @@ impl ClientSession {
         Some(Reservation(slot, pin))
     }
 
-    /// The same, as soon as possible. Errors: as [`ClientSession::call`].
+    /// There is a slot to spare. A reservation also needs space to pin.
+    pub fn has_slot_to_spare(&self) -> bool {
+        self.inner().slots.has_to_spare()
+    }
+
+    /// Waits until there is a slot to spare. False: there will never be one.
+    pub async fn reservable(&self) -> bool {
+        self.inner().slots.reservable().await
+    }
+
+    /// Reserves as soon as possible. Errors: as [`ClientSession::call`].
     pub async fn reserve_in_turn(&self, bytes: usize) -> Result<Reservation, RpcError> {
         let pin = self.inner().pins.acquire(bytes as u64 + crate::limits::PIN_OVERHEAD_BYTES).await;
         Ok(Reservation(self.inner().slots.acquire().await?, pin))

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::sync::oneshot;
+use forebay_env::sync::{Notify, oneshot};
 use forebay_proto::{
     Fid,
     message::{FrameHeader, Op},
@@ -66,6 +66,8 @@ struct State {
 #[derive(Default)]
 pub(super) struct Slots {
     state: RefCell<State>,
+    /// Slots are free again, or are given up for good.
+    freed: Notify,
 }
 
 /// The right to use one slot once. When dropped unused, the slot goes to the next waiter.
@@ -111,6 +113,7 @@ impl Slots {
             state.waiting.clear();
             state.slots.iter_mut().filter_map(|s| s.pending.take()).collect()
         };
+        self.freed.notify_waiters();
         for pending in pending {
             let _ = pending.waiter.send(Err(error.clone()));
         }
@@ -141,12 +144,30 @@ impl Slots {
     /// A free slot, unless a call waits for one or too few would be left for others.
     pub fn reserve(self: &Rc<Self>) -> Option<Lease> {
         let mut state = self.state.borrow_mut();
-        let has_some = state.in_use + limits::UNRESERVED_SLOTS < state.credits;
-        if state.refusal.is_some() || !state.waiting.is_empty() || !has_some {
+        if state.refusal.is_some() || !state.has_to_spare() {
             return None;
         }
         let slot = state.take_free()?;
         Some(Lease { slots: Rc::downgrade(self), slot, used: false })
+    }
+
+    /// A slot could be reserved.
+    pub fn has_to_spare(&self) -> bool {
+        self.state.borrow().has_to_spare()
+    }
+
+    /// Waits until a slot could be reserved. False: that will never be.
+    pub async fn reservable(&self) -> bool {
+        loop {
+            let freed = self.freed.notified();
+            {
+                let state = self.state.borrow();
+                if state.refusal.is_some() || state.has_to_spare() {
+                    return state.refusal.is_none();
+                }
+            }
+            freed.await;
+        }
     }
 
     /// Puts a request into its slot; sets slot and sequence in its header.
@@ -215,6 +236,9 @@ impl Slots {
                     state.waiting.pop_front();
                 }
                 if state.waiting.is_empty() {
+                    if state.has_to_spare() {
+                        self.freed.notify_waiters();
+                    }
                     return;
                 }
                 let Some(slot) = state.take_free() else { return };
@@ -227,6 +251,11 @@ impl Slots {
 }
 
 impl State {
+    /// No call waits for a slot, and enough are left for others.
+    fn has_to_spare(&self) -> bool {
+        self.waiting.is_empty() && self.in_use + limits::UNRESERVED_SLOTS < self.credits
+    }
+
     fn take_free(&mut self) -> Option<u16> {
         if self.in_use >= self.credits {
             return None;

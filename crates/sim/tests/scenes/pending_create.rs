@@ -338,3 +338,37 @@ fn writes_on_a_pending_create_do_not_arrive_after_an_eviction() {
     }
     assert!(late > 20, "only {late} were evicted with a file on its way");
 }
+
+/// The maker is 20 ms away. It unpacks more files than the session has slots for; each is a create and a SETATTR, which wait for slots,
+/// and not for all that are delayed.
+#[test]
+fn a_program_that_unpacks_many_files_far_away_waits_for_few_round_trips() {
+    const ROUND_TRIP: Duration = Duration::from_millis(20);
+    const FILES: u32 = 300;
+    let scene = Scene::new(9, CLIENTS);
+    scene.sim.block_on(async {
+        let (maker, looker) = scene.mounts().await;
+        let dir = directory(&scene, &maker).await;
+        for server in &scene.cluster.servers {
+            let link = forebay_env::sim::Link { latency: ROUND_TRIP / 2, ..Default::default() };
+            scene.sim.set_link(scene.nodes[0], server.node, link);
+        }
+        let begun = scene.sim.now();
+        for number in 0..FILES {
+            let name = format!("f{number}");
+            let pending = maker.create_pending(&caller(), dir, name.as_bytes(), 0o600, OpenMode::WRITE).await;
+            let (attr, coming) = pending.expect("it is made");
+            assert!(coming.write(0, &vec![7; 1000].into()), "{name}");
+            tar(&maker, attr.fid).await;
+            let maker = maker.clone();
+            drop(scene.sim.env(scene.nodes[0]).spawn(async move {
+                maker.close(coming.file_batched().await.expect("it comes")).await.expect("it closes");
+            }));
+        }
+        let took = scene.sim.now().since(begun);
+        assert!(took < 30 * ROUND_TRIP, "{took:?} for {FILES} files");
+        for number in [0, FILES / 2, FILES - 1] {
+            assert_eq!(content(&looker, dir, format!("f{number}").as_bytes()).await, [7; 1000]);
+        }
+    });
+}

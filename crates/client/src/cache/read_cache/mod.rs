@@ -38,11 +38,13 @@ impl Client {
         let shared = state.reading.readers.has_others(file.handle(), self.env().now());
         let ahead = file.inner.pattern.borrow_mut().note(range, shared);
         let streams = is_long(range);
-        if streams && !ahead.follows(range) {
+        let is_streamed = ahead.follows(range) && range.end - range.start <= self.prefetch_share();
+        if streams && !is_streamed {
             return None;
         }
         let leads = self.leads_others(file, range, &ahead);
-        for attempt in 0..limits::CACHED_READ_ATTEMPTS {
+        let (mut missed, mut is_first) = (0, true);
+        while missed < limits::CACHED_READ_ATTEMPTS {
             let Some(lease) = self.inner.mdt.leases.data_is_ours(fid) else {
                 self.ask_for_lease(state);
                 return None;
@@ -65,7 +67,7 @@ impl Client {
                     return Some(parts);
                 }
                 Found::Coming(arrived) => {
-                    if attempt == 0 && ahead.follows(range) {
+                    if std::mem::take(&mut is_first) && ahead.follows(range) {
                         file.inner.pattern.borrow_mut().waited(range.start, self.prefetch_most(state));
                     }
                     if streams && !leads {
@@ -77,9 +79,11 @@ impl Client {
                 }
                 Found::Missing(gap) => gap,
             };
-            if self.env().now() < state.reading.uncommitted_until.get() {
+            // What could not be had a moment ago is read without the cache.
+            if self.env().now() < state.reading.uncommitted_until.get() || streams && missed > 0 {
                 return None;
             }
+            (missed, is_first) = (missed + 1, false);
             if streams {
                 // All of it at once, whatever else is in flight.
                 let what = Fetch { ahead: &ahead, across: true, size };
@@ -120,6 +124,11 @@ impl Client {
         self.inner.mdt.leases.keep_within(bytes / 4);
     }
 
+    /// The part of the cache that one reader may have.
+    fn prefetch_share(&self) -> u64 {
+        self.read_cache_bytes() / limits::PREFETCH_SHARE
+    }
+
     /// What may be prefetched for one reader of a file at most: what its OSTs may have in flight, and no more than they bring soon.
     fn prefetch_most(&self, file: &FileState) -> u64 {
         let of_ost = |ost: u32| {
@@ -129,7 +138,7 @@ impl Client {
             Some(in_flight.min(soon.max(limits::PREFETCH_BYTES)))
         };
         let of_all: u64 = file.layout().osts().into_iter().filter_map(of_ost).sum();
-        of_all.max(limits::PREFETCH_BYTES).min(self.read_cache_bytes() / limits::PREFETCH_SHARE)
+        of_all.max(limits::PREFETCH_BYTES).min(self.prefetch_share())
     }
 
     /// A reader that goes on is so far ahead of others that it had better wait for what it reads.
@@ -248,7 +257,7 @@ impl Client {
         match ahead {
             Ahead::Nothing => {}
             Ahead::Window(window) => {
-                let streams = is_long(read);
+                let (streams, window) = (is_long(read), &self.soon(file, window, read));
                 let near = match window.start >= read.end {
                     _ if streams || window.end - window.start > limits::PREFETCH_BYTES => window.clone(),
                     true => window.start..window.start + (window.end - window.start) / 2,
@@ -257,7 +266,7 @@ impl Client {
                 let near = near.start.min(size)..near.end.min(size);
                 if self.inner.cache.read.first_gap(file.fid, lease, &near).is_some() {
                     let across = streams && self.env().now() >= file.reading.no_steps_until.get();
-                    let window = self.soon(file, &self.whole_units(file, window, across), read);
+                    let window = self.whole_units(file, window, across);
                     let what = Fetch { ahead, across, size };
                     self.fetch_gaps(file, lease, &window, &what, Some(limits::PREFETCH_TERM));
                 }
@@ -267,7 +276,8 @@ impl Client {
     }
 
     fn may_fetch_ahead(&self, file: &FileState) -> bool {
-        let room = self.read_cache_bytes().min(limits::PREFETCH_IN_FLIGHT_BYTES);
+        let soon = self.bytes_soon(file).unwrap_or(u64::MAX);
+        let room = self.read_cache_bytes().min(limits::PREFETCH_IN_FLIGHT_BYTES).min(soon);
         self.inner.cache.read.bytes().1 < room && self.env().now() >= file.reading.uncommitted_until.get()
     }
 
@@ -283,24 +293,30 @@ impl Client {
         Unit { bytes: request * objects, is_across: objects > 1 }
     }
 
-    /// A window of several requests ends where a request does.
+    /// A window of a request and more ends where a request does.
     fn whole_units(&self, file: &FileState, window: &Range<u64>, across: bool) -> Range<u64> {
         let unit = self.unit_at(file, window.start, across).bytes;
-        match window.end - window.start >= limits::PREFETCH_BYTES {
+        match window.end - window.start >= unit {
             true => window.start..window.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
             false => window.clone(),
         }
     }
 
-    /// What of a window behind a read its OSTs bring soon, as far as is known: over a slow path the rest would come too late.
+    /// What of a window behind a read its OSTs bring soon, and has its place in the cache: over a slow path the rest would come too late.
     fn soon(&self, file: &FileState, window: &Range<u64>, read: &Range<u64>) -> Range<u64> {
-        let bytes_per_s: f64 =
-            file.layout().osts().into_iter().filter_map(|ost| self.inner.peers.window_of(ost)).map(|of| of.1).sum();
-        if bytes_per_s == 0.0 || window.start < read.end {
+        if window.start < read.end {
             return window.clone();
         }
+        let most =
+            self.bytes_soon(file).unwrap_or(u64::MAX).min(self.prefetch_share().max(limits::PREFETCH_BYTES_LEAST));
+        window.start..window.end.min(window.start.saturating_add(most))
+    }
+
+    /// Bytes that the OSTs of a file bring soon; `None`: their rate is not known.
+    fn bytes_soon(&self, file: &FileState) -> Option<u64> {
+        let bytes_per_s = self.inner.peers.bytes_per_s(file.layout().osts());
         let soon = (bytes_per_s * limits::PREFETCH_SOON.as_secs_f64()) as u64;
-        window.start..window.end.min(window.start.saturating_add(soon.max(limits::PREFETCH_BYTES_LEAST)))
+        (bytes_per_s > 0.0).then(|| soon.max(limits::PREFETCH_BYTES_LEAST))
     }
 
     /// Fetches what is missing of a range, in the background. Within a `term`: ahead of its reader, and no more than may be.

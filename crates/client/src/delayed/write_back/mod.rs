@@ -15,7 +15,7 @@ pub(crate) mod space;
 use std::{collections::BTreeSet, rc::Rc};
 
 use forebay_env::{Bug, Time, planted};
-use forebay_proto::{Fid, Layout, message::CommitLevel};
+use forebay_proto::{Fid, message::CommitLevel};
 
 use crate::{
     Client, ClientError, ClientResult, OpenFile,
@@ -120,12 +120,12 @@ impl Client {
             return Buffering::Send;
         }
         let here = &inner.write_back;
-        if !here.has_room_for(length as u64, self.most_buffered(length, &layout)) {
+        if !here.has_room_for(length as u64, self.most_buffered(length, layout.osts())) {
             // Others may fill it with what no server takes just now.
             return if state.buffered.borrow().is_clean() { Buffering::Send } else { Buffering::Wait };
         }
         let osts = || layout.components.iter().flat_map(|component| component.osts.iter().copied());
-        let more = granted_space::cost(length as u64, data.parts().len() as u64 + 1);
+        let more = granted_space::cost(length as u64, data.parts().len() as u64 + self.cuts(length));
         let lacking = here.room.lacking(osts(), here.held() + more);
         if !lacking.is_empty() {
             return Buffering::AskRoom(lacking.into_iter().collect::<BTreeSet<u32>>().into_iter().collect(), more);
@@ -174,14 +174,18 @@ impl Client {
     }
 
     /// Bytes that may be buffered once a write of this length is.
-    fn most_buffered(&self, length: usize, layout: &Layout) -> u64 {
+    pub(crate) fn most_buffered(&self, length: usize, osts: Vec<u32>) -> u64 {
         let bound = self.inner.options.write_back_bytes;
         if length <= limits::BUFFERED_WRITE_BYTES {
             return bound;
         }
-        let rates = layout.osts().into_iter().filter_map(|ost| self.inner.peers.window_of(ost)).map(|of| of.1);
-        let soon = (rates.sum::<f64>() * limits::WRITE_BEHIND_TERM.as_secs_f64()) as u64;
+        let soon = (self.inner.peers.bytes_per_s(osts) * limits::WRITE_BEHIND_TERM.as_secs_f64()) as u64;
         bound.min(soon.max(limits::WRITE_BEHIND_LEAST))
+    }
+
+    /// How often a write of this length may be cut when it is sent.
+    pub(crate) fn cuts(&self, length: usize) -> u64 {
+        length as u64 / u64::from(self.inner.options.max_rpc_bytes) + 1
     }
 
     /// A write of this length may be buffered.
