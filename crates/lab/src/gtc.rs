@@ -147,6 +147,9 @@ fn run(
                 description: "gtc".into(),
                 pin_bytes: PIN_BYTES,
                 rpcs_in_flight: machine.clients.rpcs_in_flight.count() as usize,
+                // What is measured is what servers take: a write counts when its OST has replied.
+                write_back_bytes: 0,
+                read_cache_bytes: 0,
                 ..MountOptions::new(vec![site.mgs.clone()])
             };
             let env = sim.env(number);

@@ -52,6 +52,9 @@ pub fn ior(
                 description: "ior".into(),
                 pin_bytes: PIN_BYTES,
                 rpcs_in_flight: machine.clients.rpcs_in_flight.count() as usize,
+                // What is measured is what servers take: a write counts when its OST has replied.
+                write_back_bytes: 0,
+                read_cache_bytes: 0,
                 ..MountOptions::new(vec![site.mgs.clone()])
             };
             let client = Client::mount(&env, options).await.map_err(|e| e.to_string())?;
