@@ -133,6 +133,8 @@ pub const DENSE_STEP_LEAST: u64 = 64 << 10;
 pub const READ_UNIT_BYTES: u64 = 4 << 10;
 /// A prefetch is given up after this time: its OST may be away.
 pub const PREFETCH_TERM: Duration = Duration::from_secs(2);
+/// What a reader of large pieces waits for is read without the cache after this time.
+pub const FETCH_TERM: Duration = Duration::from_secs(10);
 /// Most steps that are prefetched for a reader in larger steps: fewer if they come to more than twice [`PREFETCH_BYTES`].
 pub const PREFETCH_STEPS: u64 = 128;
 /// After so many steps, so many are prefetched, however long they are.

@@ -5,9 +5,6 @@ use forebay_client::{Allocate, OpenFile, PendingFile, SetAttributes};
 use super::{FILE_BYTES, Outcome, Pending, Runner, caller};
 use crate::model::{FileModel, NodeId, WriteTag, fill};
 
-/// Bytes of one read of a stream.
-const STREAMED_STEP: u64 = 270_000;
-
 impl Runner {
     pub(super) async fn write(&mut self) -> Outcome {
         let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
@@ -18,7 +15,7 @@ impl Runner {
     }
 
     pub(super) async fn write_at(&mut self, file: &OpenFile, id: NodeId, offset: u64) -> Outcome {
-        let longest = [300, 5_000, 70_000, 260_000, 600_000][self.dice.below(5) as usize];
+        let longest = [300, 5_000, 70_000, 260_000][self.dice.below(4) as usize];
         let length = 1 + self.dice.below(longest);
         let tag = self.dice.roll() | 1;
         self.say(&format!("write {tag:#x} to {} at {offset} + {length}, over {:?}", file.fid(), file.layout().osts()));
@@ -51,8 +48,7 @@ impl Runner {
 
     /// Writes the first bytes of a file whose create is pending, if the client accepts them.
     pub(super) fn write_early(&mut self, coming: &PendingFile, id: NodeId) {
-        let longest = [6_000, 300_000][self.dice.below(2) as usize];
-        let length = 1 + self.dice.below(longest);
+        let length = 1 + self.dice.below(6_000);
         let tag = self.dice.roll() | 1;
         if coming.write(0, &fill(tag, 0, length as usize).into()) {
             self.say(&format!("wrote {tag:#x} at 0 + {length}, early"));
@@ -153,23 +149,10 @@ impl Runner {
     pub(super) async fn read(&mut self) -> Outcome {
         let Some((file, id, is_ours)) = self.open_some().await? else { return Ok(()) };
         let size = self.me.borrow_mut().file(id).size();
-        if self.dice.below(4) == 0 {
-            // From the beginning on, in large steps: such reads are streamed.
-            for offset in (0..=size).step_by(STREAMED_STEP as usize) {
-                self.read_at(&file, id, offset, STREAMED_STEP).await?;
-            }
-        } else {
-            let offset = self.dice.below(size + 1000);
-            let length = 1 + self.dice.below(200_000);
-            self.read_at(&file, id, offset, length).await?;
-        }
-        self.done_with(file, is_ours).await
-    }
-
-    async fn read_at(&mut self, file: &OpenFile, id: NodeId, offset: u64, length: u64) -> Outcome {
-        let size = self.me.borrow_mut().file(id).size();
-        let bytes = self.client.read(file, offset, length as usize).await;
-        if let Some(bytes) = self.allow_read(bytes, file, offset..offset + length)? {
+        let offset = self.dice.below(size + 1000);
+        let length = 1 + self.dice.below(200_000);
+        let bytes = self.client.read(&file, offset, length as usize).await;
+        if let Some(bytes) = self.allow_read(bytes, &file, offset..offset + length)? {
             let expected = size.saturating_sub(offset).min(length);
             if bytes.len() as u64 != expected {
                 return Err(
@@ -178,7 +161,7 @@ impl Runner {
             }
             self.me.borrow_mut().file(id).check(offset, &bytes, false)?;
         }
-        Ok(())
+        self.done_with(file, is_ours).await
     }
 
     pub(super) async fn fsync(&mut self) -> Outcome {

@@ -87,7 +87,7 @@ impl Client {
             if streams {
                 // All of it at once, whatever else is in flight.
                 let what = Fetch { ahead: &ahead, across: true, size };
-                self.fetch_gaps(state, lease, &wanted, &what, None);
+                self.fetch_gaps(state, lease, &wanted, &what, limits::FETCH_TERM);
                 if cache.first_gap(fid, lease, &wanted).is_some() {
                     return None;
                 }
@@ -268,7 +268,7 @@ impl Client {
                     let across = streams && self.env().now() >= file.reading.no_steps_until.get();
                     let window = self.whole_units(file, window, across);
                     let what = Fetch { ahead, across, size };
-                    self.fetch_gaps(file, lease, &window, &what, Some(limits::PREFETCH_TERM));
+                    self.fetch_gaps(file, lease, &window, &what, limits::PREFETCH_TERM);
                 }
             }
             Ahead::Steps(steps) => self.fetch_steps(file, lease, ahead, steps, size),
@@ -319,26 +319,25 @@ impl Client {
         (bytes_per_s > 0.0).then(|| soon.max(limits::PREFETCH_BYTES_LEAST))
     }
 
-    /// Fetches what is missing of a range, in the background. Within a `term`: ahead of its reader, and no more than may be.
+    /// Fetches what is missing of a range, in the background, within a `term`. Ahead of its reader no more than may be.
     fn fetch_gaps(
         &self,
         file: &Rc<FileState>,
         lease: LeaseNumber,
         range: &Range<u64>,
         what: &Fetch<'_>,
-        term: Option<Duration>,
+        term: Duration,
     ) {
         let (cache, across) = (&self.inner.cache.read, what.across);
         let range = range.start.min(what.size)..range.end.min(what.size);
         while let Some(gap) = cache.first_gap(file.fid, lease, &range) {
-            if term.is_some() && !self.may_fetch_ahead(file) {
+            if term == limits::PREFETCH_TERM && !self.may_fetch_ahead(file) {
                 return;
             }
             let Some(arrival) = self.begin_fetch(file, lease, &gap, what) else { return };
             let (client, file) = (self.clone(), file.clone());
             drop(self.env().spawn(async move {
                 let fetch = client.fetch(&file, lease, arrival);
-                let Some(term) = term else { return drop(fetch.await) };
                 // An OST that is away does not take the room of all others.
                 let fetched = client.env().timeout(term, fetch).await;
                 if across && fetched.is_err() {
