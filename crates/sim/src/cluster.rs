@@ -73,7 +73,7 @@ pub struct ClusterOptions {
     pub certificate_life: Duration,
 }
 
-/// Of this an eighth is more than the longest write of the workload.
+/// Of this an eighth is more than the longest write of a workload.
 const LARGE_WRITE_BACK_BYTES: u64 = 8 << 20;
 
 impl Default for ClusterOptions {
@@ -102,7 +102,7 @@ impl ClusterOptions {
         if server == 0 { self.mdt_bytes } else { self.ost_bytes }
     }
 
-    /// With a second network for one seed in three; for every other one clients that buffer any write also buffer large ones.
+    /// With a second network for one seed in three; for every other one a larger buffer for clients that buffer any write.
     pub fn for_seed(self, seed: u64) -> Self {
         let is_large = self.write_back_bytes > 0 && !seed.is_multiple_of(2);
         let write_back_bytes = if is_large { LARGE_WRITE_BACK_BYTES } else { self.write_back_bytes };
